@@ -1,0 +1,74 @@
+"""Backend: one way to run sub-graphs on one device, and all that the core has to know of it.
+
+Three styles, after the RFC's partition flavours: *native* backends leave Relax functions to TVM's own code generation; *library*
+backends match labelled patterns (`Composite` functions); *graph* backends take whole regions. Library and graph backends turn
+`Codegen` functions into runtime modules that serialise with the executable.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from collage.rules.base import PartitionRule
+
+Style = Literal["native", "library", "graph"]
+
+
+@dataclass(frozen=True)
+class Availability:
+    """Whether a backend can be used here; when not, `reason` says what is missing and how to get it."""
+
+    available: bool
+    reason: str = ""
+
+
+class Backend(ABC):
+    """One backend.
+
+    Attributes
+    ----------
+    name: as in `backends=[...]`, in records and in plans.
+    style: native, library or graph.
+    device: the DLPack device type that it runs on, "cpu" or "cuda".
+    priority: lower is preferred when costs tie or are unknown.
+    incompatible: names of backends whose run-time libraries cannot live in one process with this one's.
+    """
+
+    name: ClassVar[str]
+    style: ClassVar[Style]
+    device: ClassVar[str] = "cpu"
+    priority: ClassVar[int] = 100
+    incompatible: ClassVar[frozenset[str]] = frozenset()
+
+    @abstractmethod
+    def availability(self) -> Availability:
+        """Whether the backend can be used on this machine. Must not raise and must be cheap."""
+
+    @abstractmethod
+    def version(self) -> str:
+        """Version of the library behind it: part of every record's key. Only called when available."""
+
+    @abstractmethod
+    def rule(self) -> PartitionRule:
+        """The tree of rules that finds this backend's candidates."""
+
+    def configuration(self) -> dict[str, Any]:
+        """Settings that change what is built (tuning records, precision, ...): part of every record's key."""
+        return {}
+
+    def codegen(self, functions: Sequence[Any], options: dict[str, Any]) -> list[Any]:
+        """Compile `Codegen` functions (Relax functions with attribute `global_symbol`) to runtime modules.
+
+        `options["threads"]` is the number of threads of the deployment. Native backends are lowered by TVM and never asked.
+
+        Raises
+        ------
+        CodegenError: the backend cannot compile a function; the candidate becomes Invalid with this reason.
+        """
+        raise NotImplementedError(f"{self.name} is native: TVM lowers its partitions")
+
+    def __repr__(self) -> str:
+        return f"<Backend {self.name}>"

@@ -1,0 +1,75 @@
+"""CandidatePartition, PartitionSpec and CandidateSet: what the rules find and the searchers choose from (RFC 0062)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from collage.graph.index_set import IndexSet
+from collage.graph.sub_graph import SubGraph
+
+if TYPE_CHECKING:
+    from collage.graph.dataflow_graph import DataflowGraph
+    from collage.rules.base import PartitionRule
+
+#: The name under which nodes that stay on the virtual machine appear: tuples, projections, shape operations, views.
+HOST = "host"
+
+
+@dataclass(frozen=True)
+class CandidatePartition:
+    """A sub-graph and the backend that would run it: the unit of search and of measurement.
+
+    Attributes
+    ----------
+    sub_graph: the nodes inside.
+    backend: name of the backend, or `HOST`.
+    composites: (label, nodes) of each library pattern inside, disjoint; empty for native and graph-style backends.
+    """
+
+    sub_graph: SubGraph
+    backend: str
+    composites: tuple[tuple[str, IndexSet], ...] = ()
+
+    def __str__(self) -> str:
+        labels = "".join(f" {label}" for label, _ in self.composites)
+        return f"{self.backend}{self.sub_graph.inside!r}{labels}"
+
+
+@dataclass(frozen=True)
+class PartitionSpec:
+    """A `PartitionRule` and the backend for which it finds candidates."""
+
+    rule: PartitionRule
+    backend: str
+
+    def candidates(self, graph: DataflowGraph) -> list[CandidatePartition]:
+        return self.rule.all_candidates(graph, self)
+
+
+class CandidateSet(Sequence[CandidatePartition]):
+    """Distinct candidates, indexed by their first node."""
+
+    def __init__(self, candidates: Iterable[CandidatePartition]) -> None:
+        unique = dict.fromkeys(candidates)
+        self._all = sorted(unique, key=lambda c: (c.sub_graph.inside.first, len(c.sub_graph.inside), c.sub_graph.inside.bits))
+        self._by_first: dict[int, list[CandidatePartition]] = {}
+        for candidate in self._all:
+            self._by_first.setdefault(candidate.sub_graph.inside.first, []).append(candidate)
+
+    def starting_at(self, index: int) -> Sequence[CandidatePartition]:
+        """The candidates whose first node is `index`."""
+        return self._by_first.get(index, ())
+
+    def of_backend(self, backend: str) -> CandidateSet:
+        return CandidateSet(c for c in self._all if c.backend in (backend, HOST))
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def __getitem__(self, index):  # type: ignore[no-untyped-def]
+        return self._all[index]
+
+    def __iter__(self) -> Iterator[CandidatePartition]:
+        return iter(self._all)

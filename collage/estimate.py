@@ -1,0 +1,70 @@
+"""All that an estimator may know: workloads in, costs out (RFC 0062, "CostEstimator").
+
+    class ByOperatorCount(CostEstimator):
+        def estimate(self, workloads):
+            return [Cost(1e-5 * len(w.operators)) for w in workloads]
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from collage.cost import Cost
+from collage.search import Parameterised
+
+if TYPE_CHECKING:
+    from collage.backends.base import Backend
+
+Tensors = tuple[np.ndarray, ...]
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Real inputs of a workload and the outputs that a correct backend gives for them."""
+
+    inputs: Tensors
+    outputs: Tensors
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One thing to cost: a sub-graph, as a module of its own, on one backend with one number of threads.
+
+    Attributes
+    ----------
+    module: Relax IRModule whose `main` is the sub-graph: one dataflow block, weights bound as constants, no annotations.
+    backend: the backend that would run it.
+    structure: hash of operators, attributes, shapes and dtypes, not of weight values; equal sub-graphs share it.
+    operators: operator names in execution order, for people and for features.
+    composites: (label, positions in `operators`) of the library patterns inside.
+    threads: number of threads of the deployment.
+    samples: gives real inputs and reference outputs; None lets the estimator make legal random ones.
+    """
+
+    module: Any
+    backend: Backend
+    structure: str
+    operators: tuple[str, ...]
+    composites: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    threads: int = 1
+    samples: Callable[[], Samples] | None = field(default=None, compare=False)
+
+    @property
+    def label(self) -> str:
+        """A short name for progress lines and tables."""
+        names = [name.removeprefix("relax.").removeprefix("nn.") for name in self.operators]
+        text = "+".join(names[:4]) + (f"+{len(names) - 4} more" if len(names) > 4 else "")
+        return f"{self.backend.name} {text}"
+
+
+class CostEstimator(Parameterised, ABC):
+    """Gives the latency of workloads. Batched: builds run in parallel, models predict in bulk."""
+
+    @abstractmethod
+    def estimate(self, workloads: Sequence[Workload]) -> list[Cost]:
+        """One cost per workload, in their order; Invalid with a reason where a backend fails, Unknown where nothing is known."""
