@@ -1,0 +1,1 @@
+"""Benchmarks: the networks that Collage is measured on, and what measures it."""
