@@ -1,0 +1,82 @@
+"""Plug-ins: searchers, estimators and backends are found by name through entry points, ours and third parties' alike.
+
+A package offers one by declaring, in its `pyproject.toml`,
+
+    [project.entry-points."collage.searchers"]
+    mine = "my_package.my_module:MySearcher"
+
+and users then write `searcher="mine"`. Nothing is imported until it is asked for, so that a plug-in that does not
+import harms only those who use it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Literal
+
+from collage.errors import PluginError
+
+Kind = Literal["searchers", "estimators", "backends"]
+_KINDS = ("searchers", "estimators", "backends")
+
+
+def names(kind: Kind) -> list[str]:
+    """The names that can be loaded, sorted; whether they import, or are available here, is not looked at."""
+    return sorted(_found(kind))
+
+
+def load(kind: Kind, name_or_instance: Any, **parameters: Any) -> Any:
+    """An instance: what is given if it is one already, else the named plug-in made with `parameters`.
+
+    A class is taken too, as a name would be.
+
+    Raises
+    ------
+    PluginError: the name is unknown (the message lists the valid ones), or the plug-in does not import.
+    """
+    if isinstance(name_or_instance, str):
+        return load_class(kind, name_or_instance)(**parameters)
+    if isinstance(name_or_instance, type):
+        return name_or_instance(**parameters)
+    return name_or_instance
+
+
+def load_class(kind: Kind, name: str) -> type[Any]:
+    """The class behind a name.
+
+    Raises
+    ------
+    PluginError: the name is unknown (the message lists the valid ones), or the plug-in does not import.
+    """
+    found = _found(kind)
+    if name not in found:
+        known = ", ".join(sorted(found)) or "none is installed"
+        raise PluginError(f"no {kind[:-1]} is called {name!r}; valid names: {known}")
+    entry = found[name]
+    try:
+        loaded: Any = entry.load()
+    except Exception as error:
+        raise PluginError(
+            f"the {kind[:-1]} {name!r} of package {_package(entry)} does not import "
+            f"({entry.value}): {type(error).__name__}: {error}"
+        ) from error
+    if not isinstance(loaded, type):
+        raise PluginError(f"the {kind[:-1]} {name!r} of package {_package(entry)} is not a class: {entry.value}")
+    return loaded
+
+
+def _found(kind: Kind) -> dict[str, EntryPoint]:
+    """Entry points by name. Where two packages offer one name, ours stays and the others lose in alphabetical order."""
+    if kind not in _KINDS:
+        raise ValueError(f"there are {', '.join(_KINDS)}; not {kind!r}")
+    entries: Iterable[EntryPoint] = entry_points(group=f"collage.{kind}")
+    ordered = sorted(entries, key=lambda entry: (_package(entry) != "collage-tvm", _package(entry), entry.value))
+    result: dict[str, EntryPoint] = {}
+    for entry in ordered:
+        result.setdefault(entry.name, entry)
+    return result
+
+
+def _package(entry: EntryPoint) -> str:
+    return entry.dist.name if entry.dist is not None else entry.value.partition(".")[0].partition(":")[0]
