@@ -1,7 +1,8 @@
 """DataflowGraph: the nodes of one Relax dataflow block, indexed in topological order (RFC 0062, "DataflowGraph").
 
-Nodes are the block's bindings (calls, tuples, tuple projections) and its inputs and constants. If i < j, j cannot flow into i.
-Everything after the rules works on indices and bit sets only; `collage.graph.from_relax` is the one place that reads Relax.
+Nodes are the block's bindings (calls, tuples, tuple projections) and its inputs and constants. If i < j, j cannot
+flow into i. Everything after the rules works on indices and bit sets only; `collage.graph.from_relax` is the one
+place that reads Relax.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ class DataflowNode:
     ----------
     index: position in `DataflowGraph.nodes`; topological.
     kind: what the node stands for.
-    op: operator name, such as "relax.nn.conv2d"; "call_tir:<PrimFunc>" for a call of a TIR function; "tuple", "tuple_get",
-        "input" or "constant" for the rest.
+    op: operator name, such as "relax.nn.conv2d"; "call_tir:<PrimFunc>" for a call of a TIR function; "tuple",
+        "tuple_get", "input" or "constant" for the rest.
     inputs: indices of the nodes that it reads, distinct, in argument order (constants included).
     outputs: indices of the nodes that read it, ascending.
     op_kind: how freely it fuses.
@@ -45,7 +46,9 @@ class DataflowNode:
 
     @property
     def is_coverable(self) -> bool:
-        """Whether a cover has to account for it: calls, tuples and projections are work; inputs and constants are given."""
+        """Whether a cover has to account for it: calls, tuples and projections are work; inputs and constants are
+        given.
+        """
         return self.kind not in (NodeKind.INPUT, NodeKind.CONSTANT)
 
     def __str__(self) -> str:
@@ -115,8 +118,9 @@ class DataflowGraph:
 
         Parameters
         ----------
-        nodes: (operator, kind, indices that it reads), in topological order. An `OpKind` makes a call of that kind (`OpKind.TUPLE`
-            a tuple); a `NodeKind` makes an input, a constant, a tuple, a projection, or an opaque call.
+        nodes: (operator, kind, indices that it reads), in topological order. An `OpKind` makes a call of that kind
+            (`OpKind.TUPLE` a tuple); a `NodeKind` makes an input, a constant, a tuple, a projection, or an opaque
+            call.
         escaping: nodes that the result uses; by default every call, tuple and projection that nobody reads.
         """
         specs = [_spec_of(op, kind, tuple(inputs)) for op, kind, inputs in nodes]
@@ -174,7 +178,8 @@ class DataflowGraph:
         return len(self.nodes)
 
     def __repr__(self) -> str:
-        return f"<DataflowGraph: {len(self.coverable)} operators, {len(self.inputs)} inputs, {len(self.constants)} constants>"
+        sizes = f"{len(self.coverable)} operators, {len(self.inputs)} inputs, {len(self.constants)} constants"
+        return f"<DataflowGraph: {sizes}>"
 
 
 def _spec_of(op: str, kind: OpKind | NodeKind, inputs: tuple[int, ...]) -> NodeSpec:

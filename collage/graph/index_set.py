@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+_WORD = 512
+_WORD_MASK = (1 << _WORD) - 1
+
 
 class IndexSet:
     """A set of node indices. `|`, `&`, `-`, comparison, iteration in ascending order; prints as `{1,3..5}`."""
@@ -43,11 +46,19 @@ class IndexSet:
         return self.bits != 0
 
     def __iter__(self) -> Iterator[int]:
-        bits = self.bits
-        while bits:
-            low = bits & -bits
-            yield low.bit_length() - 1
-            bits ^= low
+        if not self.bits:
+            return
+        # Members lie in a window; cut into words, a set of n members far up costs O(n), not O(n * last).
+        base = self.first
+        window = self.bits >> base
+        while window:
+            word = window & _WORD_MASK
+            while word:
+                low = word & -word
+                yield base + low.bit_length() - 1
+                word ^= low
+            window >>= _WORD
+            base += _WORD
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, IndexSet) and self.bits == other.bits
@@ -80,7 +91,8 @@ class IndexSet:
         start = previous = -1
         for index in [*self, -1]:
             if start >= 0 and index != previous + 1:
-                runs.append(f"{start}" if start == previous else f"{start}{',' if previous == start + 1 else '..'}{previous}")
+                separator = "," if previous == start + 1 else ".."
+                runs.append(f"{start}" if start == previous else f"{start}{separator}{previous}")
                 start = -1
             if start < 0:
                 start = index

@@ -1,7 +1,8 @@
 """SubGraph: a set of nodes of a dataflow graph, with all that follows from it (RFC 0062, "SubGraph").
 
-The boundary of a sub-graph is fourfold: *entry* and *exit* nodes lie inside and touch the outside; *input* and *output* nodes lie
-outside and touch the inside. Constants are pulled in when a sub-graph is extracted: they are never inside and never inputs.
+The boundary of a sub-graph is fourfold: *entry* and *exit* nodes lie inside and touch the outside; *input* and
+*output* nodes lie outside and touch the inside. Constants are pulled in when a sub-graph is extracted: they are never
+inside and never inputs.
 """
 
 from __future__ import annotations
@@ -43,10 +44,11 @@ class _Boundary(NamedTuple):
 
 
 class SubGraph:
-    """A set of nodes; equal to another when the nodes are the same. Everything else is derived, once, when first asked for.
+    """A set of nodes; equal to another when the nodes are the same. Everything else is derived, once, when first
+    asked for.
 
-    Derived sets are kept as small tuples, not bit sets: on a graph of n nodes a bit set takes n/8 bytes wherever its members lie,
-    and an enumeration holds many thousands of sub-graphs of a few nodes each.
+    Derived sets are kept as small tuples, not bit sets: on a graph of n nodes a bit set takes n/8 bytes wherever its
+    members lie, and an enumeration holds many thousands of sub-graphs of a few nodes each.
     """
 
     __slots__ = ("_boundary", "_convex", "graph", "inside")
@@ -109,8 +111,8 @@ class SubGraph:
     def is_convex(self) -> bool:
         """Whether no path leaves the sub-graph and re-enters it.
 
-        Only an outside reader that comes before the last node inside can flow back; where there is none, as in a chain, nothing
-        has to be looked up.
+        Only an outside reader that comes before the last node inside can flow back; where there is none, as in a
+        chain, nothing has to be looked up.
         """
         if self._convex is None:
             bits, last = self.inside.bits, self.inside.last

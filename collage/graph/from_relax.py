@@ -1,0 +1,124 @@
+"""Reads a Relax function into a `DataflowGraph`: one node per binding, input and distinct constant.
+
+The function is as `collage.load` leaves it: A-normal form, one dataflow block, weights inline as constants. A shape
+expression, a data type or an inline tuple is part of the call that holds it and no node of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from collage.errors import FrontendError
+from collage.graph.dataflow_graph import DataflowGraph, NodeSpec
+from collage.graph.kinds import NodeKind, OpKind, call_kind
+
+
+def read_function(mod: tvm.IRModule, name: str) -> DataflowGraph:
+    """The graph of the function `name`.
+
+    Raises
+    ------
+    FrontendError: there is no such Relax function, or it is not one dataflow block of calls, tuples and projections.
+    """
+    function = next((f for gvar, f in mod.functions.items() if gvar.name_hint == name), None)
+    if not isinstance(function, relax.Function):
+        found = ", ".join(sorted(gvar.name_hint for gvar in mod.functions))
+        raise FrontendError(f"the module has no Relax function {name!r}; its functions are: {found}")
+    blocks = [block for block in function.body.blocks if len(block.bindings)]
+    if len(blocks) > 1 or any(not isinstance(block, relax.DataflowBlock) for block in blocks):
+        raise FrontendError(
+            f"the body of {name!r} must be one dataflow block and has {len(blocks)} blocks "
+            f"({', '.join(type(block).__name__ for block in blocks)}); "
+            "bring the module into canonical form with collage.load"
+        )
+    reader = _Reader(mod)
+    for parameter in function.params:
+        reader.add(NodeSpec(NodeKind.INPUT, "input", (), OpKind.ELEMENTWISE, parameter), parameter)
+    for block in blocks:
+        for binding in block.bindings:
+            reader.bind(binding)
+    escaping = list(reader.sources(function.body.body))
+    return DataflowGraph(reader.specs, escaping)
+
+
+class _Reader:
+    """The nodes made so far, and which node each variable and constant is."""
+
+    def __init__(self, mod: tvm.IRModule) -> None:
+        self.mod = mod
+        self.specs: list[NodeSpec] = []
+        self.index_of: dict[Any, int | None] = {}
+        self.kinds: dict[Hashable, OpKind] = {}
+
+    def add(self, spec: NodeSpec, key: Any) -> int:
+        self.specs.append(spec)
+        self.index_of[key] = len(self.specs) - 1
+        return len(self.specs) - 1
+
+    def bind(self, binding: relax.VarBinding) -> None:
+        var, value = binding.var, binding.value
+        if not isinstance(binding, relax.VarBinding):
+            raise FrontendError(f"binding of {var.name}: {type(binding).__name__} is not supported in a dataflow graph")
+        if isinstance(value, (relax.Var, tvm.ir.GenericConst)):
+            self.index_of[var] = next(self.sources(value), None)
+            return
+        if isinstance(value, (relax.ShapeExpr, tvm.ir.StringImm)):
+            self.index_of[var] = None
+            return
+        inputs = tuple(dict.fromkeys(self.sources(value)))
+        if isinstance(value, relax.Call):
+            kind = call_kind(value, self.mod, self.kinds)
+            self.add(NodeSpec(NodeKind.CALL, operator_name(value), inputs, kind, var, value), var)
+        elif isinstance(value, relax.Tuple):
+            self.add(NodeSpec(NodeKind.TUPLE, "tuple", inputs, OpKind.TUPLE, var, value), var)
+        elif isinstance(value, relax.TupleGetItem):
+            self.add(NodeSpec(NodeKind.TUPLE_GET, "tuple_get", inputs, OpKind.INJECTIVE, var, value), var)
+        else:
+            raise FrontendError(
+                f"binding of {var.name}: {type(value).__name__} is not a call, a tuple or a projection; "
+                "bring the module into canonical form with collage.load"
+            )
+
+    def sources(self, expr: tvm.ir.Expr) -> Iterator[int]:
+        """The nodes that an expression reads, in order, with repetitions; a new constant becomes a node."""
+        if isinstance(expr, relax.Var):
+            if expr not in self.index_of:
+                raise FrontendError(
+                    f"variable {expr.name} is used before it is bound, or is bound outside the function"
+                )
+            index = self.index_of[expr]
+            if index is not None:
+                yield index
+        elif isinstance(expr, tvm.ir.GenericConst):
+            index = self.index_of.get(expr)
+            yield self.add(_constant(expr), expr) if index is None else index
+        elif isinstance(expr, relax.Call):
+            for argument in expr.args:
+                yield from self.sources(argument)
+        elif isinstance(expr, relax.Tuple):
+            for field in expr.fields:
+                yield from self.sources(field)
+        elif isinstance(expr, relax.TupleGetItem):
+            yield from self.sources(expr.tuple_value)
+
+
+def _constant(expr: tvm.ir.GenericConst) -> NodeSpec:
+    return NodeSpec(NodeKind.CONSTANT, "constant", (), OpKind.ELEMENTWISE, None, expr)
+
+
+def operator_name(call: relax.Call) -> str:
+    """The operator of a call: "relax.nn.conv2d"; "call_tir:<PrimFunc>"; "call:<function>" for a call of a Relax
+    function.
+    """
+    if isinstance(call.op, tvm.ir.Op):
+        if call.op.name in ("relax.call_tir", "relax.call_tir_inplace"):
+            return f"call_tir:{call.args[0].name_hint}"
+        return str(call.op.name)
+    name = (
+        getattr(call.op, "name_hint", None) or getattr(call.op, "global_symbol", None) or getattr(call.op, "name", "?")
+    )
+    return f"call:{name}"

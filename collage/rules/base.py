@@ -1,0 +1,38 @@
+"""PartitionRule: finds the candidate partitions of one backend in a dataflow graph (RFC 0062, "PartitionRule").
+
+Rules form a tree. A *base* rule looks at the graph; a *combinator* rule transforms the candidates of the rules below
+it. The same combinators serve native, library and graph backends, so that a backend's whole fusion policy is one
+expression.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from collage.candidates import CandidatePartition
+from collage.graph.index_set import IndexSet
+from collage.graph.sub_graph import SubGraph
+
+if TYPE_CHECKING:
+    from collage.candidates import PartitionSpec
+    from collage.graph.dataflow_graph import DataflowGraph
+
+
+class PartitionRule(ABC):
+    """A way to find candidate partitions."""
+
+    @abstractmethod
+    def all_candidates(self, graph: DataflowGraph, spec: PartitionSpec) -> list[CandidatePartition]:
+        """Every candidate for the spec's backend, distinct, in a deterministic order; they may overlap."""
+
+
+def candidate_of(graph: DataflowGraph, spec: PartitionSpec, nodes: Iterable[int]) -> CandidatePartition:
+    """The candidate that runs `nodes` on the spec's backend."""
+    return CandidatePartition(SubGraph(graph, IndexSet(nodes)), spec.backend)
+
+
+def distinct(candidates: Iterable[CandidatePartition]) -> list[CandidatePartition]:
+    """The candidates without repetitions, in the order in which they first appear."""
+    return list(dict.fromkeys(candidates))
