@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+from collage.errors import CodegenError
 from collage.rules.base import PartitionRule
 
 Style = Literal["native", "library", "graph"]
@@ -62,13 +63,25 @@ class Backend(ABC):
     def codegen(self, functions: Sequence[Any], options: dict[str, Any]) -> list[Any]:
         """Compile `Codegen` functions (Relax functions with attribute `global_symbol`) to runtime modules.
 
-        `options["threads"]` is the number of threads of the deployment. Native backends are lowered by TVM and never asked.
+        `options["threads"]` is the number of threads of the deployment. Native backends are lowered by TVM and never asked; graph
+        backends need not override this: each function becomes a blob (`engine_blob`) that the engine of the same name runs.
 
         Raises
         ------
         CodegenError: the backend cannot compile a function; the candidate becomes Invalid with this reason.
         """
-        raise NotImplementedError(f"{self.name} is native: TVM lowers its partitions")
+        from collage.runtime.native import engine_module
+
+        blobs = {str(f.attrs["global_symbol"]): self.engine_blob(f) for f in functions}
+        return [engine_module(self.name, blobs, self.engine_options(int(options["threads"])))]
+
+    def engine_blob(self, function: Any) -> bytes:
+        """Graph backends: what `collage.runtime.engines` makes the partition's function of, such as an ONNX model."""
+        raise CodegenError(f"{self.name} does not run blobs")
+
+    def engine_options(self, threads: int) -> dict[str, Any]:
+        """Graph backends: settings handed to the engine."""
+        return {"threads": threads}
 
     def __repr__(self) -> str:
         return f"<Backend {self.name}>"

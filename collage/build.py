@@ -1,0 +1,158 @@
+"""From a partitioned module to something that runs: code generation by each backend, TVM's lowering, one executable.
+
+The same function builds a candidate that is measured and the whole network that ships (invariant 1).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import relax
+
+import collage
+from collage.backends import tvm_lower
+from collage.backends.base import Backend
+from collage.backends.tvm import TVMBackend
+from collage.errors import CodegenError, CollageError
+from collage.runtime import engines, native
+from collage.runtime.model import CompiledModel
+
+
+@dataclass(frozen=True)
+class CompiledExecutable:
+    """A compiled network in this process: callable, and exportable to one file.
+
+    `collage.runtime.load` loads that file in a process that has nothing of the compiling side.
+    """
+
+    executable: Any
+    metadata: Mapping[str, Any]
+
+    def load(self) -> CompiledModel:
+        """The network, ready to be called in this process."""
+        engines.register()
+        return CompiledModel(self.executable.jit(), dict(self.metadata))
+
+    def __call__(self, *inputs: Any) -> Any:
+        """Run once, loading on the first call; see `collage.runtime.CompiledModel`."""
+        if "model" not in self.__dict__:
+            object.__setattr__(self, "model", self.load())
+        return self.__dict__["model"](*inputs)
+
+    def export(self, path: str | Path) -> None:
+        """Write everything into one shared library.
+
+        Raises
+        ------
+        CollageError: the file cannot be written, or there is no host compiler to link it with.
+        """
+        target = Path(path)
+        temporary = target.with_name(f".{target.name}.part.so")
+        # Libraries that register the engine module must never be unmapped while the process lives.
+        options = ["-Wl,-z,nodelete"]
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            self.executable.export_library(str(temporary), addons=[native.object_file()], options=options)
+            temporary.replace(target)
+        except (OSError, RuntimeError) as error:
+            raise CollageError(f"{target}: cannot write the compiled model: {last_line(error)}") from error
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+def build(
+    partitioned: Any,
+    backends: Iterable[Backend],
+    threads: int,
+    metadata: Mapping[str, Any] | None = None,
+) -> CompiledExecutable:
+    """Compile a partitioned module (`collage.rewrite.apply`).
+
+    Parameters
+    ----------
+    partitioned: Relax module whose `main` calls `Primitive` and `Codegen` functions.
+    backends: those that appear in it.
+    threads: number of threads of the deployment.
+    metadata: more that the model should say of itself when it is loaded (the plan, versions).
+
+    Raises
+    ------
+    CodegenError: a backend, or TVM, cannot compile its part; the message says which and why.
+    """
+    info = {
+        "format": 1,
+        "collage": collage.__version__,
+        "tvm": tvm.__version__,
+        "threads": threads,
+        "engines": codegen_names(partitioned),
+        "inputs": [_spec(p.name, p.ty) for p in partitioned["main"].params],
+        "outputs": _outputs(partitioned["main"].ret_ty),
+        **(metadata or {}),
+    }
+    executable = compile_partitioned(partitioned, backends, threads, [native.metadata_module(info)])
+    return CompiledExecutable(executable, json.loads(json.dumps(info)))
+
+
+def compile_partitioned(module: Any, backends: Iterable[Backend], threads: int, carried: Sequence[Any] = ()) -> Any:
+    """Run each backend's code generator, lower and compile the rest by TVM, and carry further runtime modules along.
+
+    Raises
+    ------
+    CodegenError: a backend, or TVM, cannot compile its part.
+    """
+    by_name = {backend.name: backend for backend in backends}
+    used = codegen_names(module)
+    for name in used:
+        register_codegen(by_name[name])
+    tuned = next((b.tuning_records for b in by_name.values() if isinstance(b, TVMBackend)), None)
+    try:
+        if used:
+            module = relax.transform.RunCodegen({name: {"threads": threads} for name in used})(module)
+            # The backends' modules own their weights; TVM would store them a second time.
+            module = module.without_attr("const_name_to_constant")
+        target = tvm_lower.cpu_target(threads)
+        lowered = tvm_lower.lower(module, target, tuned)
+        external = list(lowered.attrs["external_mods"]) if lowered.attrs and "external_mods" in lowered.attrs else []
+        if external or carried:
+            lowered = lowered.with_attr("external_mods", [*external, *carried])
+        return tvm.compile(lowered, target=target, relax_pipeline=tvm.transform.Sequential([]))
+    except CollageError:
+        raise
+    except Exception as error:  # whatever a code generator raises is the reason why this candidate is Invalid
+        raise CodegenError(f"cannot compile: {last_line(error)}") from error
+
+
+def codegen_names(module: Any) -> list[str]:
+    """The external backends that have partitions in a module."""
+    functions = (f for _, f in module.functions_items() if isinstance(f, relax.Function))
+    return sorted({str(f.attrs["Codegen"]) for f in functions if f.attrs and "Codegen" in f.attrs})
+
+
+def register_codegen(backend: Backend) -> None:
+    """Make `relax.transform.RunCodegen` find the backend, as TVM's own external code generators are found."""
+
+    def generate(functions: Sequence[Any], options: Any, _constant_names: Any) -> list[Any]:
+        return backend.codegen(list(functions), json.loads(str(options)) if options else {})
+
+    tvm_ffi.register_global_func(f"relax.ext.{backend.name}", generate, override=True)
+
+
+def last_line(error: BaseException) -> str:
+    """The line of an error that says what went wrong: TVM puts it below its stack trace."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (lines[-1] if lines else type(error).__name__)[:500]
+
+
+def _spec(name: str, ty: Any) -> list[Any]:
+    return [name, [int(d) for d in ty.shape.values], str(ty.dtype)]
+
+
+def _outputs(ty: Any) -> list[list[Any]]:
+    fields = list(ty.fields) if isinstance(ty, relax.TupleType) else [ty]
+    return [_spec(f"output{i}", field) for i, field in enumerate(fields)]

@@ -1,0 +1,135 @@
+"""One candidate, alone, ready to be loaded and timed.
+
+A graph-style candidate is its blob in a file and a small library that calls it through the VM; a native one is its kernel in a
+library, with the weights handed in as arguments; a library-style one is the whole exported model. So no weights travel through the
+compiler, and what is timed is the kernel, or the blob, that will ship.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from collage.backends.base import Backend
+from collage.build import compile_partitioned
+from collage.candidates import CandidatePartition
+from collage.estimate import Workload
+from collage.graph.dataflow_graph import DataflowGraph
+from collage.graph.index_set import IndexSet
+from collage.graph.sub_graph import SubGraph
+from collage.rewrite import Partition, function_type, partition_function
+
+SYMBOL = "collage_candidate"
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """What the timing process loads.
+
+    Attributes
+    ----------
+    library: path of the shared library with the VM's bytecode and the native kernels.
+    weights: paths of `.npy` files that follow the inputs as arguments of `main`.
+    blob: path of what the engine runs, None when there is no engine.
+    engine, options: name and settings of the engine.
+    """
+
+    library: str
+    weights: tuple[str, ...] = ()
+    blob: str | None = None
+    engine: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """A candidate before compilation, cheap to send to another process: the module as JSON, weights and blob in files."""
+
+    module_json: str
+    artifact: Artifact
+    backend: Backend
+    threads: int
+
+
+def prepare(workload: Workload, directory: Path) -> Preparation:
+    """Write weights and blob of a workload to `directory` and make the small module that has to be compiled.
+
+    Raises
+    ------
+    CodegenError: the backend cannot take the sub-graph.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    graph = DataflowGraph.from_module(workload.module)
+    inside = graph.coverable
+    order = list(inside)
+    composites = tuple((label, IndexSet(order[p] for p in positions)) for label, positions in workload.composites)
+    candidate = CandidatePartition(SubGraph(graph, inside), workload.backend.name, composites)
+    backend, threads = workload.backend, workload.threads
+    partition = partition_function(graph, candidate, backend, SYMBOL)
+    library = str(directory / "candidate.so")
+    if backend.style == "graph":
+        blob, options = directory / "blob", backend.engine_options(threads)
+        blob.write_bytes(backend.engine_blob(partition.function))
+        artifact = Artifact(library, blob=str(blob), engine=backend.name, options=options)
+        module = _calling_module(graph, partition, relax.ExternFunc(SYMBOL), {})
+    else:
+        weights = _write_weights(graph, partition, directory) if backend.style == "native" else ()
+        artifact = Artifact(library, weights=weights)
+        symbol = relax.GlobalVar(SYMBOL)
+        relax.expr._update_type(symbol, function_type(partition.function))
+        functions = {gv: f for gv, f in workload.module.functions_items() if isinstance(f, tvm.tirx.PrimFunc)}
+        module = _calling_module(graph, partition, symbol, {**functions, symbol: partition.function})
+    return Preparation(tvm.ir.save_json(module), artifact, backend, threads)
+
+
+def compile_artifact(preparation: Preparation) -> Artifact:
+    """Compile to the shared library. Runs in a process of its own: a code generator that crashes takes only that one down."""
+    module = tvm.ir.load_json(preparation.module_json)
+    executable = compile_partitioned(module, [preparation.backend], preparation.threads)
+    executable.export_library(preparation.artifact.library)
+    return preparation.artifact
+
+
+def _write_weights(graph: DataflowGraph, partition: Partition, directory: Path) -> tuple[str, ...]:
+    paths = []
+    for position, index in enumerate(partition.weights):
+        path = directory / f"weight{position}.npy"
+        np.save(path, graph.nodes[index].expr.value.numpy())
+        paths.append(str(path))
+    return tuple(paths)
+
+
+def _calling_module(graph: DataflowGraph, partition: Partition, callee: Any, functions: dict[Any, Any]) -> Any:
+    """A module whose `main` takes the partition's inputs and weights, calls it once, and returns what it gives."""
+    params = [relax.Var(p.name, p.ty) for p in partition.function.params]
+    result_type = partition.function.ret_ty
+    if isinstance(callee, relax.ExternFunc):
+        fields = list(result_type.fields) if isinstance(result_type, relax.TupleType) else result_type
+        call = relax.op.call_dps_packed(callee.global_symbol, relax.Tuple(params), out_ty=fields)
+    else:
+        call = relax.Call(callee, params)
+    out = relax.Var("output", result_type)
+    body = relax.SeqExpr([relax.DataflowBlock([relax.VarBinding(out, call)])], out)
+    main = relax.Function(params, body, result_type, is_pure=True).with_attr("global_symbol", "main")
+    return relax.transform.Normalize()(tvm.IRModule({**functions, relax.GlobalVar("main"): main}))
+
+
+def write_arrays(arrays: tuple[np.ndarray, ...], directory: Path, prefix: str) -> tuple[str, ...]:
+    """Save arrays for the timing process; returns their paths."""
+    paths = []
+    for position, array in enumerate(arrays):
+        path = directory / f"{prefix}{position}.npy"
+        np.save(path, array)
+        paths.append(str(path))
+    return tuple(paths)
+
+
+def describe_artifact(artifact: Artifact) -> str:
+    return json.dumps({"engine": artifact.engine or "tvm", "library": Path(artifact.library).name})

@@ -1,0 +1,77 @@
+"""Legal random inputs: integers that index something stay inside of it, and are not all zero (SEMANTICS, section 5)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax
+
+#: Operators that pass index values on without changing them.
+_INDEX_PRESERVING = frozenset(
+    f"relax.{name}"
+    for name in (
+        "reshape expand_dims squeeze permute_dims broadcast_to flatten concat split strided_slice astype tile repeat where flip take"
+    ).split()
+)
+#: Indexing operators: position of the indices among the arguments, and of the data that they index.
+_INDEXING = {"relax.take": (1, 0), "relax.gather_elements": (1, 0), "relax.gather_nd": (1, 0), "relax.one_hot": (0, None)}
+
+
+def random_inputs(module: Any, seed: int = 0, function: str = "main") -> list[np.ndarray]:
+    """One array per parameter: standard normal floats, integers below what they index (below 2 when they index nothing).
+
+    Parameters
+    ----------
+    module: canonical Relax module with static shapes.
+    """
+    func = module[function]
+    bounds = _index_bounds(func)
+    rng = np.random.default_rng(seed)
+    arrays = []
+    for param in func.params:
+        shape = tuple(int(d) for d in param.ty.shape.values)
+        dtype = str(param.ty.dtype)
+        if dtype == "bool":
+            arrays.append(rng.random(shape) < 0.5)
+        elif dtype.startswith(("int", "uint")):
+            arrays.append(rng.integers(0, max(1, bounds.get(param, 2)), size=shape).astype(dtype))
+        else:
+            arrays.append(rng.standard_normal(shape, dtype=np.float32).astype(dtype))
+    return [np.asarray(a) for a in arrays]
+
+
+def _index_bounds(func: Any) -> dict[Any, int]:
+    """Parameter -> exclusive upper bound of the values that it may hold, for parameters whose values are used as indices."""
+    origins: dict[Any, set[Any]] = {param: {param} for param in func.params}
+    bounds: dict[Any, int] = {}
+    for block in func.body.blocks:
+        for binding in block.bindings:
+            value = binding.value
+            if isinstance(value, relax.Call) and isinstance(value.op, tvm.ir.Op):
+                _restrict(value, origins, bounds)
+                flows = value.op.name in _INDEX_PRESERVING
+            else:
+                flows = True
+            sources: set[Any] = set()
+            if flows:
+                for var in relax.analysis.free_vars(value):
+                    sources |= origins.get(var, set())
+            origins[binding.var] = sources
+    return bounds
+
+
+def _restrict(call: Any, origins: dict[Any, set[Any]], bounds: dict[Any, int]) -> None:
+    if call.op.name not in _INDEXING:
+        return
+    where, data = _INDEXING[call.op.name]
+    if data is None:
+        limit = int(call.attrs.depth)
+    else:
+        shape = [int(d) for d in call.args[data].ty.shape.values]
+        axis = getattr(call.attrs, "axis", None)
+        limit = min(shape) if axis is None and call.op.name == "relax.gather_nd" else shape[int(axis or 0)]
+    for var in relax.analysis.free_vars(call.args[where]):
+        for param in origins.get(var, ()):
+            bounds[param] = min(limit, bounds.get(param, limit))

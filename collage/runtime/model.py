@@ -1,0 +1,130 @@
+"""CompiledModel: a compiled network, loaded from the one file that holds all of it, ready to be called."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm.runtime.vm import VirtualMachine
+
+from collage.errors import CompiledModelError, ModelInputError
+from collage.runtime import engines
+from collage.runtime.threads import configure_threads
+
+#: Kernels are compiled for buffers aligned like TVM's own; a NumPy array that is not gets copied once.
+_ALIGNMENT = 64
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """Name, static shape and dtype of an input or output of a compiled model."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.dtype}{list(self.shape)}"
+
+
+class CompiledModel:
+    """A network that runs. Call it with one array per input, in the order of the graph's inputs.
+
+    NumPy arrays and anything that speaks DLPack are taken; float arrays are used without a copy when they are contiguous and
+    aligned. One output comes back as an array, several as a tuple; they are DLPack-capable NumPy arrays that own their memory.
+
+    Attributes
+    ----------
+    inputs, outputs: what it takes and gives, in order.
+    metadata: what the compiling side wrote into the file: versions, threads, and the plan.
+    """
+
+    def __init__(self, module: Any, metadata: dict[str, Any]) -> None:
+        self.metadata = metadata
+        self.inputs = tuple(TensorInfo(name, tuple(shape), dtype) for name, shape, dtype in metadata["inputs"])
+        self.outputs = tuple(TensorInfo(name, tuple(shape), dtype) for name, shape, dtype in metadata["outputs"])
+        configure_threads(metadata["threads"])
+        engines.register()
+        self.vm = VirtualMachine(module, tvm.cpu())
+        self._main = self.vm["main"]
+
+    def __call__(self, *inputs: Any) -> Any:
+        """Run the network once.
+
+        Raises
+        ------
+        ModelInputError: wrong number of inputs, wrong shape, or wrong dtype.
+        """
+        results = self.run([self.to_tensor(value, info) for value, info in self._matched(inputs)])
+        arrays = tuple(np.from_dlpack(r) for r in results)
+        return arrays[0] if len(arrays) == 1 else arrays
+
+    def run(self, tensors: Sequence[Any]) -> list[Any]:
+        """Run on TVM tensors that are known to fit; the outputs are TVM tensors. No checks, no copies."""
+        result = self._main(*tensors)
+        return [result] if isinstance(result, tvm.runtime.Tensor) else list(result)
+
+    def _matched(self, inputs: Sequence[Any]) -> list[tuple[Any, TensorInfo]]:
+        if len(inputs) != len(self.inputs):
+            expected = ", ".join(str(info) for info in self.inputs)
+            raise ModelInputError(f"the model takes {len(self.inputs)} inputs ({expected}), {len(inputs)} were given")
+        return list(zip(inputs, self.inputs, strict=True))
+
+    @staticmethod
+    def to_tensor(value: Any, info: TensorInfo) -> Any:
+        """A TVM tensor on the value's memory where that is possible, on a copy where it is not."""
+        if isinstance(value, tvm.runtime.Tensor):
+            _check(tuple(int(d) for d in value.shape), str(value.dtype), info)
+            return value
+        array = value if isinstance(value, np.ndarray) else _as_array(value, info)
+        _check(array.shape, str(array.dtype), info)
+        aligned = array.ctypes.data % _ALIGNMENT == 0
+        if array.flags.c_contiguous and array.flags.writeable and aligned and array.size and array.dtype != np.bool_:
+            return tvm.runtime.from_dlpack(array)
+        return tvm.runtime.tensor(np.ascontiguousarray(array).reshape(info.shape))
+
+
+def _as_array(value: Any, info: TensorInfo) -> np.ndarray:
+    if hasattr(value, "__dlpack__"):
+        return np.from_dlpack(value)
+    if np.isscalar(value) or isinstance(value, (list, tuple)):
+        return np.asarray(value, dtype=info.dtype)
+    raise ModelInputError(f"input {info.name}: {type(value).__name__} is neither a NumPy array nor a DLPack tensor")
+
+
+def _check(shape: tuple[int, ...], dtype: str, info: TensorInfo) -> None:
+    if shape != info.shape:
+        raise ModelInputError(f"input {info.name} has shape {list(shape)}, the model takes {list(info.shape)}")
+    if dtype != info.dtype:
+        raise ModelInputError(f"input {info.name} has dtype {dtype}, the model takes {info.dtype}")
+
+
+def load(path: str | Path) -> CompiledModel:
+    """Load a model that `CompiledModel`'s compiling side exported.
+
+    Raises
+    ------
+    CompiledModelError: the file is missing, is not a compiled model, or needs a run-time library that is not installed.
+    """
+    file = Path(path)
+    if not file.is_file():
+        raise CompiledModelError(f"{file}: {'is a directory' if file.is_dir() else 'no such file'}")
+    engines.register()
+    try:
+        module = tvm.runtime.load_module(str(file.resolve()))
+        describe = module.get_function("collage_metadata", query_imports=True)
+    except (RuntimeError, ValueError, AttributeError, OSError) as error:
+        raise CompiledModelError(f"{file}: not a model compiled by Collage ({_first_line(error)})") from error
+    metadata = json.loads(describe())
+    engines.require(metadata["engines"])
+    return CompiledModel(module, metadata)
+
+
+def _first_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__
