@@ -1,0 +1,132 @@
+"""DijkstraSearcher: the cover of least cost, exactly, by shortest path over covered sets (RFC 0062, phase 3).
+
+The method is in `searchers.layered_search`; this module turns a `SearchProblem` into moves and the path found into a
+`Partitioning`. With a budget, what is returned may not be optimal, and then it says how far from the optimum it may be.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+from collage.candidates import HOST, CandidatePartition
+from collage.cost import Cost
+from collage.errors import CollageError, NoCoverError
+from collage.graph.index_set import IndexSet
+from collage.search import Partitioning, Searcher, SearchProblem
+from searchers.bounds import node_shares
+from searchers.layered_search import Budget, LayeredSearch, Outcome
+from searchers.moves import make_moves
+from searchers.objective import Objective, make_objective
+
+
+class DijkstraSearcher(Searcher):
+    """Finds the cover of least cost; among equal ones fewer partitions, then backends of lower priority number.
+
+    Candidates of unknown cost are used only where nothing of known cost gives a cover, ordered by declared priority;
+    the notes say so.
+
+    Parameters
+    ----------
+    time_limit_s: seconds that the search itself may take, after costing; the problem's own budget counts too. None for
+        no limit. A first, narrow pass always ends, so that there is an answer; a cut search depends on the speed of the
+        machine.
+    max_states: how many half-built covers may be looked at (a few hundred bytes each); deterministic. None for no
+        limit.
+    """
+
+    def __init__(self, time_limit_s: float | None = 60.0, max_states: int | None = 3_000_000) -> None:
+        self.time_limit_s = time_limit_s
+        self.max_states = max_states
+
+    def search(self, problem: SearchProblem) -> Partitioning:
+        problem.require_coverable()
+        candidates = list(problem.candidates)
+        costs = problem.costs(candidates)
+        _require_runnable(problem, candidates, costs)
+        return self.solve(problem, make_objective(problem, candidates, costs))
+
+    def solve(self, problem: SearchProblem, objective: Objective) -> Partitioning:
+        """The best cover for given weights; `search` calls it once, with the cost of every candidate."""
+        moves = make_moves(problem.graph, objective)
+        search = LayeredSearch(moves, self._budget(problem), problem.progress)
+        outcome = search.run()
+        if outcome.value is None or outcome.lower_bound is None:
+            raise _no_cover(problem, outcome, moves.order)
+        chosen = [objective.candidates[i] for i in outcome.chosen]
+        found = problem.partitioning(chosen)
+        lower_bound = objective.seconds(outcome.lower_bound)
+        if objective.unknown:
+            # Known costs came first above; a bound on *any* cover has to allow that what is unknown costs nothing.
+            anything = make_moves(problem.graph, replace(objective, weights=objective.relaxed))
+            lower_bound = objective.seconds(sum(node_shares(anything)))
+        elif outcome.exact:
+            lower_bound = found.cost.seconds
+        return replace(
+            found,
+            lower_bound=lower_bound if found.cost.is_unknown else min(lower_bound, found.cost.seconds),
+            notes=tuple(self._notes(problem, objective, outcome, found, lower_bound)),
+        )
+
+    def _budget(self, problem: SearchProblem) -> Budget:
+        seconds = min(self.time_limit_s if self.time_limit_s is not None else float("inf"), problem.time_left)
+        states = self.max_states if self.max_states is not None else 1 << 62
+        return Budget(deadline=time.monotonic() + seconds, states=states)
+
+    def _notes(
+        self, problem: SearchProblem, objective: Objective, outcome: Outcome, found: Partitioning, lower_bound: float
+    ) -> list[str]:
+        notes = []
+        if objective.unknown:
+            notes.append(
+                f"{objective.unknown} candidates are of unknown cost: they were ordered by the backends' declared "
+                "priority, after every candidate of known cost"
+            )
+        chosen = [c for c in found.partitions if problem.cost(c).is_unknown]
+        if chosen:
+            more = f" and {len(chosen) - 4} more" if len(chosen) > 4 else ""
+            notes.append(f"chosen with unknown cost: {', '.join(map(str, chosen[:4]))}{more}")
+        if not outcome.exact:
+            gap = (
+                ""
+                if found.cost.is_unknown
+                else f"; it is at most {found.cost.seconds - lower_bound:.4g} s above the optimum"
+            )
+            notes.append(
+                f"the search budget was spent after {outcome.expanded} states: this is the best cover found yet{gap}"
+            )
+        return notes
+
+
+def _require_runnable(problem: SearchProblem, candidates: Sequence[CandidatePartition], costs: Sequence[Cost]) -> None:
+    """Raise `NoCoverError`, with the reasons, when every candidate of some node is Invalid."""
+    runnable = 0
+    for candidate, cost in zip(candidates, costs, strict=True):
+        if not cost.is_invalid:
+            runnable |= candidate.sub_graph.inside.bits
+    missing = problem.nodes - IndexSet.from_bits(runnable)
+    if not missing:
+        return
+    reasons = dict.fromkeys(
+        f"{candidate.backend}: {cost.reason or 'no reason given'}"
+        for candidate, cost in zip(candidates, costs, strict=True)
+        if cost.is_invalid and not candidate.sub_graph.inside.isdisjoint(missing)
+    )
+    shown = "; ".join(list(reasons)[:4]) + (f"; and {len(reasons) - 4} more" if len(reasons) > 4 else "")
+    problem.raise_uncovered(missing, f"every candidate failed ({shown}) that contains")
+
+
+def _no_cover(problem: SearchProblem, outcome: Outcome, order: Sequence[int]) -> CollageError:
+    stuck = problem.graph.nodes[order[outcome.furthest]]
+    at = f"{stuck.op} (node {stuck.index})"
+    if outcome.exact:
+        backends = sorted({c.backend for c in problem.candidates if c.backend != HOST})
+        return NoCoverError(
+            f"no choice of candidates of {', '.join(backends)} covers the network without overlap and without a cycle; "
+            f"the search got as far as {at}: add a backend that can run it on its own"
+        )
+    return CollageError(
+        f"the search budget was spent after {outcome.expanded} states, before any cover was found; "
+        f"it got as far as {at}: raise `time_limit_s` and `max_states`"
+    )
