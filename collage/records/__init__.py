@@ -1,0 +1,23 @@
+"""Every measurement is kept: the records database, and benchmark logs to move records between machines."""
+
+from collage.records.database import DatabaseStats, RecordDatabase, default_path
+from collage.records.key import RecordKey, key_of, keys_of, plan_key, transition_key
+from collage.records.log import ImportCounts, export_log, import_log, read_log
+from collage.records.record import SCHEMA_VERSION, Record
+
+__all__ = [
+    "SCHEMA_VERSION",
+    "DatabaseStats",
+    "ImportCounts",
+    "Record",
+    "RecordDatabase",
+    "RecordKey",
+    "default_path",
+    "export_log",
+    "import_log",
+    "key_of",
+    "keys_of",
+    "plan_key",
+    "read_log",
+    "transition_key",
+]

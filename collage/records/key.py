@@ -1,0 +1,224 @@
+"""RecordKey: everything that a cost depends on (invariant 6 of the architecture).
+
+Two measurements share a key only when nothing that could change the cost differs between them: a change of software,
+machine, threads or measuring protocol gives another key, so that an old record is missed and never wrongly hit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
+
+from collage.device import DeviceInfo
+from collage.errors import RecordsError
+
+if TYPE_CHECKING:
+    from collage.backends.base import Backend
+    from collage.estimate import Workload
+
+#: What was measured: one candidate partition, a whole partitioned network, or the hand-over between two backends.
+Kind = Literal["candidate", "plan", "transition"]
+KINDS: tuple[str, ...] = get_args(Kind)
+Composites = tuple[tuple[str, tuple[int, ...]], ...]
+
+
+class AsDict(Protocol):
+    """A measuring protocol, or anything else that tells its parameters as a JSON-ready dictionary."""
+
+    def as_dict(self) -> Mapping[str, Any]: ...
+
+
+Device = DeviceInfo | str
+MeasuringProtocol = Mapping[str, Any] | AsDict
+
+
+@dataclass(frozen=True)
+class RecordKey:
+    """What was measured, with what, where and how.
+
+    Attributes
+    ----------
+    kind: "candidate", "plan" or "transition".
+    structure: hash of what was measured: operators, attributes, shapes and dtypes (see `Workload.structure`).
+    backend: name of the backend; for a plan all of them, sorted, joined by "+"; for a transition "producer->consumer".
+    backend_version: version of the library behind it; where there are several, of each, joined likewise.
+    configuration: digest of the backend's settings (`Backend.configuration`).
+    composites: (label, positions of operators) of the library patterns inside; empty but for candidates.
+    device: fingerprint of the machine (`DeviceInfo.fingerprint`).
+    threads: number of threads of the deployment.
+    tvm_version: of the compiler and of the virtual machine that runs the result.
+    protocol: how it was measured, as canonical JSON: name, version and parameters such as cold or hot weights.
+    """
+
+    kind: Kind
+    structure: str
+    backend: str
+    backend_version: str
+    configuration: str
+    composites: Composites
+    device: str
+    threads: int
+    tvm_version: str
+    protocol: str
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise RecordsError(f"a record is of kind {', '.join(KINDS)}, not {self.kind!r}")
+        if type(self.threads) is not int or self.threads < 1:
+            raise RecordsError(f"a number of threads is a positive integer, not {self.threads!r}")
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 over the canonical JSON of all fields, in hexadecimal; the same in every process."""
+        return hashlib.sha256(canonical_json(self.as_dict()).encode()).hexdigest()
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-ready, with the protocol as an object: the `key` of a line of a benchmark log."""
+        result: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
+        result["composites"] = [[label, list(positions)] for label, positions in self.composites]
+        result["protocol"] = json.loads(self.protocol)
+        return result
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> RecordKey:
+        """The inverse of `as_dict`. Raises RecordsError when a field is missing, unknown or of the wrong type."""
+        names = {f.name for f in fields(cls)}
+        if set(values) != names:
+            raise RecordsError(f"a key has the fields {', '.join(sorted(names))}: found {', '.join(sorted(values))}")
+        for name in names - {"composites", "threads", "protocol"}:
+            if not isinstance(values[name], str):
+                raise RecordsError(f"field {name!r} of a key is text, not {values[name]!r}")
+        try:
+            composites = tuple((str(label), tuple(map(int, positions))) for label, positions in values["composites"])
+        except (TypeError, ValueError):
+            raise RecordsError("composites of a key are pairs of a label and operator positions") from None
+        return cls(**{**values, "composites": composites, "protocol": canonical_json(values["protocol"])})
+
+
+def keys_of(workloads: Sequence[Workload], device: Device, protocol: MeasuringProtocol) -> list[RecordKey]:
+    """The key of each workload; every backend is asked for its version and configuration once.
+
+    Raises
+    ------
+    RecordsError: a configuration or the protocol holds something that JSON cannot.
+    """
+    backends = {id(workload.backend): workload.backend for workload in workloads}
+    versions = {i: backend.version() for i, backend in backends.items()}
+    configurations = {i: digest_of(backend.configuration()) for i, backend in backends.items()}
+    tvm, how = tvm_version(), protocol_json(protocol)
+    return [
+        RecordKey(
+            kind="candidate",
+            structure=workload.structure,
+            backend=workload.backend.name,
+            backend_version=versions[id(workload.backend)],
+            configuration=configurations[id(workload.backend)],
+            composites=tuple((label, tuple(positions)) for label, positions in workload.composites),
+            device=_fingerprint(device),
+            threads=workload.threads,
+            tvm_version=tvm,
+            protocol=how,
+        )
+        for workload in workloads
+    ]
+
+
+def key_of(workload: Workload, device: Device, protocol: MeasuringProtocol) -> RecordKey:
+    """The key under which the cost of a candidate is recorded (`keys_of` is faster for many)."""
+    return keys_of([workload], device, protocol)[0]
+
+
+def plan_key(
+    structure: str, backends: Sequence[Backend], device: Device, threads: int, protocol: MeasuringProtocol
+) -> RecordKey:
+    """The key of a partitioned network's end-to-end latency; `structure` is a digest of network and partitioning."""
+    ordered = sorted(backends, key=lambda backend: backend.name)
+    return _key_of_several("plan", structure, ordered, "+", device, threads, protocol)
+
+
+def transition_key(
+    structure: str, producer: Backend, consumer: Backend, device: Device, threads: int, protocol: MeasuringProtocol
+) -> RecordKey:
+    """The key of the cost of handing a tensor from one backend to another; `structure` says what was handed over."""
+    return _key_of_several("transition", structure, [producer, consumer], "->", device, threads, protocol)
+
+
+def _key_of_several(
+    kind: Kind,
+    structure: str,
+    backends: Sequence[Backend],
+    joint: str,
+    device: Device,
+    threads: int,
+    protocol: MeasuringProtocol,
+) -> RecordKey:
+    return RecordKey(
+        kind=kind,
+        structure=structure,
+        backend=joint.join(backend.name for backend in backends),
+        backend_version=joint.join(backend.version() for backend in backends),
+        configuration=digest_of([backend.configuration() for backend in backends]),
+        composites=(),
+        device=_fingerprint(device),
+        threads=threads,
+        tvm_version=tvm_version(),
+        protocol=protocol_json(protocol),
+    )
+
+
+def _fingerprint(device: Device) -> str:
+    return device if isinstance(device, str) else device.fingerprint
+
+
+def protocol_json(protocol: MeasuringProtocol) -> str:
+    """The measuring protocol as it stands in a key: canonical JSON of a mapping, or of what `as_dict()` gives."""
+    return canonical_json(protocol if isinstance(protocol, Mapping) else protocol.as_dict())
+
+
+def digest_of(value: Any) -> str:
+    """Sixteen hexadecimal digits that identify a JSON-ready value."""
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()[:16]
+
+
+def canonical_json(value: Any) -> str:
+    """The one text of a value: keys sorted, no blanks, ASCII, floats at full precision.
+
+    Raises
+    ------
+    RecordsError: the value holds something that does not come back from JSON as it was: a number that is not finite, a
+        key that is not text, an object.
+    """
+    _check_json(value)
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+
+
+def _check_json(value: Any) -> None:
+    if value is None or isinstance(value, (str, bool)) or type(value) in (int, float):
+        if isinstance(value, float) and not math.isfinite(value):
+            raise RecordsError(f"a record cannot hold the number {value}")
+    elif isinstance(value, dict):
+        for name, item in value.items():
+            if not isinstance(name, str):
+                raise RecordsError(f"a record cannot hold the key {name!r}: keys are text")
+            _check_json(item)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            _check_json(item)
+    else:
+        raise RecordsError(f"a record cannot hold a value of type {type(value).__name__}: {value!r:.80}")
+
+
+def tvm_version() -> str:
+    """Version of the installed TVM, without loading it where it was installed as a package."""
+    try:
+        return importlib.metadata.version("apache-tvm")
+    except importlib.metadata.PackageNotFoundError:
+        import tvm
+
+        return str(tvm.__version__)

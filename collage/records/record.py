@@ -1,0 +1,190 @@
+"""Record: one measurement, with all that is needed to use it again, to judge it, and to learn from it.
+
+A record is what the database stores and what one line of a benchmark log says; docs/RECORDS.md lists the fields and
+units.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import math
+import platform
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from datetime import datetime, timezone
+from typing import Any, Literal
+
+from collage.cost import Cost
+from collage.errors import RecordsError
+from collage.records.key import RecordKey, canonical_json, tvm_version
+
+#: Version of the fields of a record, of the database and of the benchmark log. Any change of the fields raises it.
+SCHEMA_VERSION = 1
+
+Status = Literal["ok", "invalid"]
+_TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}\+00:00")
+
+
+def now() -> str:
+    """The time in UTC, as records write it: ISO 8601 with microseconds, so that the order of texts is that of times."""
+    return datetime.now(timezone.utc).isoformat(timespec="microseconds")
+
+
+def software_versions(backend_version: str = "") -> dict[str, str]:
+    """Versions of what took part in a measurement."""
+    found = {"python": platform.python_version(), "tvm": tvm_version()}
+    for name, distribution in (("collage", "collage-tvm"), ("numpy", "numpy"), ("tvm_ffi", "apache-tvm-ffi")):
+        try:
+            found[name] = importlib.metadata.version(distribution)
+        except importlib.metadata.PackageNotFoundError:
+            found[name] = "unknown"
+    return {**found, "backend": backend_version} if backend_version else found
+
+
+@dataclass(frozen=True)
+class Record:
+    """One measurement.
+
+    Attributes
+    ----------
+    key: all that the cost depends on.
+    status: "ok", or "invalid" when the backend could not build or run it, or gave wrong numbers.
+    seconds: median latency; None when invalid.
+    spread: half-width of the confidence interval of the median, in seconds.
+    samples: number of timed samples behind the median.
+    timings: the samples themselves, in seconds, in the order in which they were taken; may be left out.
+    reason: why it is invalid, or why measuring stopped.
+    label: a short name for people.
+    operators: operator names in execution order.
+    description: the workload's structure as a JSON object, from which features can be computed later; may be left out.
+    device: the machine, as `DeviceInfo.as_dict` tells it; may be left out.
+    versions: of Python, TVM, Collage, the backend and so on.
+    timestamp: when it was measured, UTC, as `now()` writes it.
+    """
+
+    key: RecordKey
+    status: Status
+    seconds: float | None
+    spread: float = 0.0
+    samples: int = 0
+    timings: tuple[float, ...] = ()
+    reason: str = ""
+    label: str = ""
+    operators: tuple[str, ...] = ()
+    description: Mapping[str, Any] | None = field(default=None, hash=False)
+    device: Mapping[str, Any] | None = field(default=None, hash=False)
+    versions: Mapping[str, str] = field(default_factory=software_versions, hash=False)
+    timestamp: str = field(default_factory=now)
+
+    def __post_init__(self) -> None:
+        if self.status not in ("ok", "invalid"):
+            raise RecordsError(f"the status of a record is 'ok' or 'invalid', not {self.status!r}")
+        if (self.status == "ok") != (self.seconds is not None):
+            raise RecordsError(f"a record has seconds exactly when its status is ok: {self.status}, {self.seconds}")
+        latencies = (self.spread, *self.timings, *(() if self.seconds is None else (self.seconds,)))
+        if not all(_is_number(value) and math.isfinite(value) and value >= 0 for value in latencies):
+            raise RecordsError("seconds, spread and timings of a record are finite and not negative")
+        if type(self.samples) is not int or self.samples < 0:
+            raise RecordsError(f"samples of a record is how many there were, not {self.samples!r}")
+        if not _TIMESTAMP.fullmatch(self.timestamp):
+            raise RecordsError(f"a timestamp reads like 2026-01-31T12:00:00.000000+00:00, not {self.timestamp!r}")
+
+    @classmethod
+    def of(
+        cls,
+        key: RecordKey,
+        cost: Cost,
+        *,
+        timings: Sequence[float] = (),
+        label: str = "",
+        operators: Sequence[str] = (),
+        description: Mapping[str, Any] | None = None,
+        device: Mapping[str, Any] | None = None,
+    ) -> Record:
+        """The record of a cost that was just measured, stamped with the time and the versions.
+
+        Raises
+        ------
+        RecordsError: the cost is Unknown: there is nothing to record.
+        """
+        if cost.is_unknown:
+            raise RecordsError(f"an unknown cost cannot be recorded: {label or key.structure}")
+        return cls(
+            key=key,
+            status="invalid" if cost.is_invalid else "ok",
+            seconds=None if cost.is_invalid else float(cost.seconds),
+            spread=float(cost.spread),
+            samples=cost.samples,
+            timings=tuple(float(t) for t in timings),
+            reason=cost.reason.encode("utf-8", "replace").decode(),  # a child's output may hold bytes that are no text
+            label=label,
+            operators=tuple(operators),
+            description=None
+            if description is None
+            else json.loads(canonical_json(description)),  # as it will come back
+            device=None if device is None else json.loads(canonical_json(device)),
+            versions=software_versions(key.backend_version),
+        )
+
+    @property
+    def cost(self) -> Cost:
+        """The recorded cost, Invalid with its reason where the backend failed."""
+        return cost_of(self.status, self.seconds, self.spread, self.samples, self.reason)
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-ready: one line of a benchmark log."""
+        result: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
+        result["key"] = self.key.as_dict()
+        result["timings"], result["operators"] = list(self.timings), list(self.operators)
+        for name in ("description", "device", "versions"):
+            result[name] = None if result[name] is None else dict(result[name])
+        return result
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Record:
+        """The inverse of `as_dict`. Raises RecordsError when a field is missing, unknown or of the wrong type."""
+        names = {f.name for f in fields(cls)}
+        if set(values) != names:
+            missing, unknown = sorted(names - set(values)), sorted(set(values) - names)
+            raise RecordsError(f"not the fields of a record: missing {missing}, unknown {unknown}")
+        for name, kinds in _TYPES.items():
+            if not isinstance(values[name], kinds) or isinstance(values[name], bool):
+                raise RecordsError(f"field {name!r} of a record cannot be {values[name]!r:.80}")
+        if not all(isinstance(name, str) for name in values["operators"]):
+            raise RecordsError("operators of a record are names")
+        lists = {"timings": tuple(values["timings"]), "operators": tuple(values["operators"])}
+        return cls(**{**values, **lists, "key": RecordKey.from_dict(values["key"])})
+
+    def to_json(self) -> str:
+        """One line of a benchmark log, without its line feed. Raises RecordsError when the description is not JSON."""
+        return canonical_json(self.as_dict())
+
+
+_TYPES: Mapping[str, tuple[type, ...]] = {
+    "key": (dict,),
+    "status": (str,),
+    "seconds": (int, float, type(None)),
+    "spread": (int, float),
+    "samples": (int,),
+    "timings": (list,),
+    "reason": (str,),
+    "label": (str,),
+    "operators": (list,),
+    "description": (dict, type(None)),
+    "device": (dict, type(None)),
+    "versions": (dict,),
+    "timestamp": (str,),
+}
+
+
+def cost_of(status: str, seconds: float | None, spread: float, samples: int, reason: str) -> Cost:
+    """The cost that a record's fields stand for."""
+    if status == "invalid" or seconds is None:
+        return Cost.invalid(reason)
+    return Cost(seconds, spread, samples, reason)
+
+
+def _is_number(value: object) -> bool:
+    return type(value) in (int, float)

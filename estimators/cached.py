@@ -1,0 +1,76 @@
+"""CachedEstimator: answers from records only (RFC 0062, "CostEstimator"; the cache of the paper's tuner).
+
+It never measures and never writes. What the records do not hold is Unknown, or goes to a fallback estimator:
+estimators compose, and `CachedEstimator(fallback=MeasuredEstimator())` measures only what was never measured before.
+Without a fallback it replays recorded costs, so that searchers can be run and compared on a machine that has none of
+the backends' hardware.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import nullcontext
+from typing import Any
+
+from collage.cost import Cost
+from collage.device import describe
+from collage.estimate import CostEstimator, Workload
+from collage.records import RecordDatabase, RecordKey, keys_of
+from collage.records.key import Device, MeasuringProtocol
+
+
+class CachedEstimator(CostEstimator):
+    """Looks costs up by all that they depend on.
+
+    Parameters
+    ----------
+    records: a database, or the path of one; None is the default one in the user's cache folder.
+    fallback: asked, in one batch, for the workloads that have no record; None makes them Unknown.
+    protocol: how the costs to look up were measured; None is the fallback's protocol, or else the default one.
+    device: the machine (or its fingerprint) on which they were measured; None is this one.
+    """
+
+    def __init__(
+        self,
+        records: RecordDatabase | str | os.PathLike[str] | None = None,
+        fallback: CostEstimator | None = None,
+        protocol: MeasuringProtocol | None = None,
+        device: Device | None = None,
+    ) -> None:
+        self.records = records
+        self.fallback = fallback
+        self.protocol = protocol
+        self.device = device
+
+    def estimate(self, workloads: Sequence[Workload]) -> list[Cost]:
+        """One cost per workload: the recorded one, the fallback's, or Unknown.
+
+        Raises
+        ------
+        RecordsError: the database cannot be read.
+        """
+        device = describe() if self.device is None else self.device
+        keys = keys_of(workloads, device, self._protocol())
+        with self._database() as database:
+            costs: dict[RecordKey, Cost] = database.costs(keys)
+        missing = {key: workload for key, workload in zip(keys, workloads, strict=True) if key not in costs}
+        if missing and self.fallback is not None:
+            costs.update(zip(missing, self.fallback.estimate(list(missing.values())), strict=True))
+        return [costs.get(key, Cost.unknown("no record")) for key in keys]
+
+    def _protocol(self) -> MeasuringProtocol:
+        if self.protocol is not None:
+            return self.protocol
+        inherited: Any = getattr(self.fallback, "protocol", None)
+        if inherited is not None:
+            return inherited  # type: ignore[no-any-return]
+        from collage.measure.protocol import Protocol
+
+        return Protocol()
+
+    def _database(self) -> RecordDatabase | nullcontext[RecordDatabase]:
+        """The database, closed after use when it was opened here."""
+        if isinstance(self.records, RecordDatabase):
+            return nullcontext(self.records)
+        return RecordDatabase(self.records)
