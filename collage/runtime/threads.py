@@ -14,16 +14,21 @@ import tvm_ffi
 _SPIN_COUNT = "1000"
 
 
-def prepare_environment(threads: int) -> None:
-    """Set what TVM's pool reads when its first parallel kernel runs. Values that the user has set stay."""
-    os.environ.setdefault("TVM_NUM_THREADS", str(threads))
-    os.environ.setdefault("TVM_THREAD_POOL_SPIN_COUNT", _SPIN_COUNT)
-    os.environ.setdefault("TVM_BIND_THREADS", "0")
+def thread_environment(threads: int) -> dict[str, str]:
+    """The environment of a process in which TVM's pool has this many threads; what the user has set stays."""
+    wanted = {
+        "TVM_NUM_THREADS": str(threads),
+        "TVM_THREAD_POOL_SPIN_COUNT": _SPIN_COUNT,
+        "TVM_BIND_THREADS": "0",
+        "OMP_NUM_THREADS": str(threads),
+        "OMP_WAIT_POLICY": "passive",
+    }
+    return {name: os.environ.get(name, value) for name, value in wanted.items()}
 
 
 def configure_threads(threads: int) -> None:
     """Set the number of threads of TVM's pool in this process, whether it has started or not."""
-    prepare_environment(threads)
+    os.environ.update(thread_environment(threads))
     configure = tvm_ffi.get_global_func("runtime.config_threadpool", allow_missing=True)
     if configure is not None:
         configure(0, threads)

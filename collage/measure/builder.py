@@ -1,0 +1,59 @@
+"""Builder: compiles candidates in parallel, in processes of their own (joblib), with a time limit for each.
+
+A code generator that crashes breaks the pool; the candidates that were in it are then built one by one, so that only the culprit
+is lost. After MetaSchedule's Builder (tvm/s_tir/meta_schedule/builder).
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Sequence
+from types import FrameType
+from typing import NoReturn
+
+import joblib
+from joblib.externals.loky.process_executor import TerminatedWorkerError
+
+from collage.measure.artifact import Artifact, Preparation, compile_artifact
+
+Built = Artifact | str
+
+
+def build_all(preparations: Sequence[Preparation], jobs: int, timeout_s: float = 60.0) -> list[Built]:
+    """The artifact of each preparation, or the reason why it cannot be built."""
+    if not preparations:
+        return []
+    try:
+        return list(joblib.Parallel(n_jobs=jobs)(joblib.delayed(_build)(p, timeout_s) for p in preparations))
+    except TerminatedWorkerError:
+        return [_build_alone(p, timeout_s) for p in preparations]
+
+
+def _build_alone(preparation: Preparation, timeout_s: float) -> Built:
+    try:
+        return joblib.Parallel(n_jobs=2)([joblib.delayed(_build)(preparation, timeout_s)])[0]
+    except TerminatedWorkerError as error:
+        return f"crashes the compiler: {str(error).splitlines()[0][:300]}"
+
+
+def _build(preparation: Preparation, timeout_s: float) -> Built:
+    """Runs in the pool. The alarm ends Python code; code that never returns to Python is ended by the crash path."""
+    signal.signal(signal.SIGALRM, _expired)
+    signal.setitimer(signal.ITIMER_REAL, timeout_s)
+    try:
+        return compile_artifact(preparation)
+    except _Expired:
+        return f"does not compile within {timeout_s:g} s"
+    except Exception as error:  # whatever a compiler raises makes this one candidate Invalid, with the reason
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        return f"does not compile: {lines[-1] if lines else type(error).__name__}"[:500]
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+class _Expired(Exception):
+    pass
+
+
+def _expired(_signal: int, _frame: FrameType | None) -> NoReturn:
+    raise _Expired

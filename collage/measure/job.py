@@ -1,0 +1,86 @@
+"""What the tuning process and the timing process say to each other: jobs one way, events the other."""
+
+from __future__ import annotations
+
+import pickle
+import struct
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+from collage.measure.artifact import Artifact
+from collage.measure.protocol import Protocol
+
+
+@dataclass(frozen=True)
+class Job:
+    """Rivals for one sub-graph, timed interleaved on the same inputs.
+
+    Attributes
+    ----------
+    artifacts: the rivals.
+    inputs, expected: paths of `.npy` files; the outputs of a correct rival.
+    protocol: how to time.
+    threads: number of threads of the deployment.
+    """
+
+    artifacts: tuple[Artifact, ...]
+    inputs: tuple[str, ...]
+    expected: tuple[str, ...]
+    protocol: Protocol
+    threads: int
+
+
+@dataclass(frozen=True)
+class Begin:
+    """The timing process starts something with one rival: if it falls silent or dies now, that rival is to blame."""
+
+    rival: int
+    stage: str
+
+
+@dataclass(frozen=True)
+class Failed:
+    """One rival is out: it does not load, does not run, or gives wrong numbers."""
+
+    rival: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Timed:
+    """The samples of one rival, in seconds, and why sampling stopped."""
+
+    rival: int
+    samples: tuple[float, ...]
+    reason: str
+
+
+@dataclass(frozen=True)
+class Done:
+    """The job is finished."""
+
+
+Event = Begin | Failed | Timed | Done
+
+
+def send(stream: BinaryIO, message: Any) -> None:
+    """Write one message, framed by its length."""
+    data = pickle.dumps(message)
+    stream.write(struct.pack("<Q", len(data)) + data)
+    stream.flush()
+
+
+def receive(stream: BinaryIO) -> Any:
+    """Read one message. Raises EOFError when the other side has gone."""
+    header = _exactly(stream, 8)
+    return pickle.loads(_exactly(stream, struct.unpack("<Q", header)[0]))
+
+
+def _exactly(stream: BinaryIO, count: int) -> bytes:
+    data = b""
+    while len(data) < count:
+        part = stream.read(count - len(data))
+        if not part:
+            raise EOFError
+        data += part
+    return data

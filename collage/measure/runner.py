@@ -1,0 +1,148 @@
+"""Runner: keeps one timing process alive and survives what happens in it (Invariant 5 of the architecture).
+
+A rival that hangs, crashes or is killed costs itself and one process; the others of its group are timed again in the next one.
+After MetaSchedule's Runner (tvm/s_tir/meta_schedule/runner) and Kernel Tuner's runners.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import IO
+
+from collage.errors import CollageError
+from collage.measure.job import Begin, Done, Failed, Job, Timed, receive, send
+from collage.runtime.threads import thread_environment
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What came of one rival: samples in seconds and why sampling stopped, or the reason why there are none."""
+
+    samples: tuple[float, ...] = ()
+    reason: str = ""
+
+    @property
+    def valid(self) -> bool:
+        return bool(self.samples)
+
+
+class Runner:
+    """Times jobs in a separate process, one at a time.
+
+    Parameters
+    ----------
+    threads: number of threads of the deployment.
+    timeout_s: seconds of silence after which a rival counts as hanging.
+    """
+
+    def __init__(self, threads: int, timeout_s: float = 60.0) -> None:
+        self.threads = threads
+        self.timeout_s = timeout_s
+        self._process: subprocess.Popen[bytes] | None = None
+        self._stderr: IO[bytes] | None = None
+
+    def measure(self, job: Job) -> list[Measurement]:
+        """One measurement per rival. Never raises for what a rival does."""
+        results: dict[int, Measurement] = {}
+        while True:
+            rest = [i for i in range(len(job.artifacts)) if i not in results]
+            if not rest:
+                return [results[i] for i in range(len(job.artifacts))]
+            partial = replace(job, artifacts=tuple(job.artifacts[i] for i in rest))
+            found, culprit = self._attempt(partial)
+            results.update({rest[i]: measurement for i, measurement in found.items()})
+            if culprit is not None:
+                results[rest[culprit[0]]] = Measurement(reason=culprit[1])
+
+    def _attempt(self, job: Job) -> tuple[dict[int, Measurement], tuple[int, str] | None]:
+        """Run a job once: what was found, and the rival that hung or crashed with the reason."""
+        found: dict[int, Measurement] = {}
+        current = Begin(0, "loading")
+        process = self._start()
+        assert process.stdin is not None and process.stdout is not None
+        try:
+            send(process.stdin, job)
+            while True:
+                self._wait(process.stdout)
+                event = receive(process.stdout)
+                if isinstance(event, Begin):
+                    current = event
+                elif isinstance(event, Failed):
+                    found[event.rival] = Measurement(reason=event.reason)
+                elif isinstance(event, Timed):
+                    found[event.rival] = Measurement(event.samples, event.reason)
+                elif isinstance(event, Done):
+                    return found, None
+        except TimeoutError:
+            self.close()
+            return found, (current.rival, f"hangs while {current.stage}: no answer within {self.timeout_s:g} s")
+        except (EOFError, BrokenPipeError):
+            reason = f"crashes while {current.stage}: {self._obituary(process)}"
+            self.close()
+            if current.rival in found:
+                raise CollageError(f"the timing process died outside of any candidate: {reason}") from None
+            return found, (current.rival, reason)
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        if self._process is None or self._process.poll() is not None:
+            self.close()
+            self._stderr = tempfile.TemporaryFile()
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "collage.measure.worker"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._stderr,
+                env={**os.environ, **thread_environment(self.threads)},
+                start_new_session=True,
+            )
+        return self._process
+
+    def _wait(self, stream: IO[bytes]) -> None:
+        """Until there is something to read. The pipe is unbuffered on our side only between frames, which is where we wait."""
+        if getattr(stream, "peek", None) and len(stream.peek(0)) > 0:  # type: ignore[attr-defined]
+            return
+        with selectors.DefaultSelector() as selector:
+            selector.register(stream, selectors.EVENT_READ)
+            if not selector.select(self.timeout_s):
+                raise TimeoutError
+
+    def _obituary(self, process: subprocess.Popen[bytes]) -> str:
+        code = process.wait()
+        cause = f"exit status {code}"
+        if code < 0:
+            cause = f"killed by {signal.Signals(-code).name}"
+        lines: list[str] = []
+        if self._stderr is not None:
+            self._stderr.seek(0, os.SEEK_END)
+            self._stderr.seek(max(0, self._stderr.tell() - 2000))
+            lines = [line.strip() for line in self._stderr.read().decode(errors="replace").splitlines() if line.strip()]
+        return f"{cause} ({lines[-1][:300]})" if lines else cause
+
+    def close(self) -> None:
+        """Stop the timing process, whatever it is doing."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+            for stream in (process.stdin, process.stdout):
+                if stream is not None:
+                    try:
+                        stream.close()
+                    except BrokenPipeError:  # a job was still in the buffer
+                        continue
+        if self._stderr is not None:
+            self._stderr.close()
+            self._stderr = None
+
+    def __enter__(self) -> Runner:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
