@@ -16,9 +16,13 @@ from typing import Any
 from onnx import ModelProto
 
 from benchmarks.workloads.bert import bert_base, minilm, tiny_bert
+from benchmarks.workloads.gan import dcgan
+from benchmarks.workloads.gpt import gpt2
 from benchmarks.workloads.inputs import random_inputs
 from benchmarks.workloads.mobilenet import mobilenet_v2, tiny_mobilenet
+from benchmarks.workloads.nasnet import nasnet_a_mobile
 from benchmarks.workloads.resnet import resnet50, resnet50_3d, resnext50_32x4d, tiny_resnet
+from benchmarks.workloads.rnn import nasrnn
 
 __all__ = ["NAMES", "SMALL", "WORKLOADS", "build", "random_inputs"]
 
@@ -28,9 +32,13 @@ WORKLOADS: Mapping[str, Callable[..., ModelProto]] = MappingProxyType(
         "resnet50": resnet50,
         "resnext50_32x4d": resnext50_32x4d,
         "mobilenet_v2": mobilenet_v2,
+        "nasnet_a_mobile": nasnet_a_mobile,
         "bert_base": bert_base,
         "minilm": minilm,
+        "dcgan": dcgan,
         "resnet50_3d": resnet50_3d,
+        "nasrnn": nasrnn,
+        "gpt2": gpt2,
     }
 )
 

@@ -43,7 +43,7 @@ def conv(
 def conv_transpose(
     b: GraphBuilder, x: str, channels: tuple[int, int], kernel: int, stride: int, pad: int, gain: float = 2.0
 ) -> str:
-    """A transposed convolution in two dimensions, without bias; each output sees (kernel / stride)² taps per channel."""
+    """A transposed 2-D convolution without bias, with (kernel / stride)² taps per channel."""
     fan_in = channels[0] * (kernel // stride) ** 2
     return b.op(
         "ConvTranspose",

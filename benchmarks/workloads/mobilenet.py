@@ -1,4 +1,4 @@
-"""MobileNetV2 (Sandler et al. 2018) in torchvision's form: inverted residuals, depthwise convolutions, ReLU6 as Clip."""
+"""MobileNetV2 (Sandler et al. 2018) as in torchvision: inverted residuals, depthwise convolutions, ReLU6 as Clip."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """ResNets of bottleneck blocks: ResNet-50, ResNeXt-50 32x4d and the three-dimensional ResNet-50.
 
-He et al. 2016 in torchvision's form (the stride sits in the 3x3 convolution); Xie et al. 2017; Hara et al. 2018 (kernels
-of 3 or 7 in time as in space, the stem strided in space alone, 400 classes of Kinetics).
+He et al. 2016 in torchvision's form (the stride sits in the 3x3 convolution); Xie et al. 2017; Hara et al. 2018
+(kernels of 3 or 7 in time as in space, the stem strided in space alone, 400 classes of Kinetics).
 """
 
 from __future__ import annotations

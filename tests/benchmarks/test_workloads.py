@@ -1,0 +1,192 @@
+"""The workloads are the published networks: valid ONNX, of their published size, with telling outputs."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from numpy.typing import NDArray
+from onnx import ModelProto, TensorProto, helper, numpy_helper
+
+from benchmarks.workloads import NAMES, SMALL, build, random_inputs
+from benchmarks.workloads.__main__ import main
+
+#: Learnt parameters: torchvision's counts, Keras's for NASNet, Hugging Face's for the transformers, PyTorch's example's
+#: for DCGAN; for the other two, as the layer sizes of the papers give them.
+PARAMETERS = {
+    "resnet50": 25_557_032,
+    "resnext50_32x4d": 25_028_904,
+    "mobilenet_v2": 3_504_872,
+    "nasnet_a_mobile": 5_289_978,
+    "bert_base": 109_482_240,
+    "minilm": 22_713_216,
+    "dcgan": 3_576_704,
+    "resnet50_3d": 47_018_576,
+    "nasrnn": 5 * 16 * 512 * 512,
+    "gpt2": 124_439_808,
+}
+CONVOLUTIONS = {"resnet50": 53, "resnext50_32x4d": 53, "mobilenet_v2": 52, "nasnet_a_mobile": 356, "resnet50_3d": 53}
+
+
+def run(model: ModelProto, inputs: dict[str, NDArray[Any]]) -> list[NDArray[Any]]:
+    """The outputs of ONNX Runtime."""
+    runtime = pytest.importorskip("onnxruntime")
+    session = runtime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    return list(session.run(None, inputs))
+
+
+def operators(model: ModelProto) -> Counter[str]:
+    return Counter(node.op_type for node in model.graph.node)
+
+
+def learnt_parameters(model: ModelProto) -> int:
+    """How many weights there are, without the running statistics of batch normalisations and the constants."""
+    norms = [node for node in model.graph.node if node.op_type == "BatchNormalization"]
+    fixed = {name for node in norms for name in node.input[3:]}
+    weights = [
+        tensor for tensor in model.graph.initializer if tensor.name.startswith("weight") and tensor.name not in fixed
+    ]
+    return sum(math.prod(tensor.dims) for tensor in weights)
+
+
+def digest(name: str, **options: Any) -> str:
+    return hashlib.sha256(build(name, **options).SerializeToString(deterministic=True)).hexdigest()
+
+
+def check_runs(model: ModelProto) -> None:
+    """Valid, with its initializers all in use; two inputs give finite outputs that vary, and vary with the input."""
+    onnx.checker.check_model(model, full_check=True)
+    used = {name for node in model.graph.node for name in node.input}
+    assert {tensor.name for tensor in model.graph.initializer} <= used
+    assert {value.name for value in model.graph.input} <= used
+
+    first, second = random_inputs(model, seed=1), random_inputs(model, seed=2)
+    shapes = [tuple(dim.dim_value for dim in value.type.tensor_type.shape.dim) for value in model.graph.output]
+    for shape, one, other in zip(shapes, run(model, first), run(model, second), strict=True):
+        assert one.shape == shape
+        assert np.isfinite(one).all()
+        assert 0.02 < one.std() < 20.0
+        assert np.unique(one).size > 0.5 * one.size
+        assert np.abs(one - other).mean() > 0.01 * one.std()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_network_is_the_published_one_and_runs(name: str) -> None:
+    model = build(name)
+    assert learnt_parameters(model) == PARAMETERS[name]
+    assert operators(model)["Conv"] == CONVOLUTIONS.get(name, 0)
+    check_runs(model)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_small_relative_runs(name: str) -> None:
+    model = build(name)
+    assert model.ByteSize() < 1e6
+    check_runs(model)
+
+
+@pytest.mark.parametrize("name", [*SMALL, "mobilenet_v2", "nasnet_a_mobile", "dcgan", "nasrnn"])
+def test_a_wrong_weight_shows_in_the_output(name: str) -> None:
+    """Exchanging the rows of one weight, as a kernel with a wrong layout would, is far outside a tolerance of 1e-4."""
+    model = build(name)
+    inputs = random_inputs(model, seed=6)
+    right = run(model, inputs)
+    matrices = [tensor for tensor in model.graph.initializer if len(tensor.dims) > 1 and tensor.dims[0] > 2]
+    for tensor in (matrices[0], matrices[len(matrices) // 2], matrices[-1]):
+        kept = tensor.raw_data
+        tensor.raw_data = np.roll(numpy_helper.to_array(tensor), 1, axis=0).tobytes()
+        wrong = run(model, inputs)
+        tensor.raw_data = kept
+        assert any(np.abs(a - b).max() > 0.01 * np.abs(b).max() for a, b in zip(wrong, right, strict=True)), tensor.name
+
+
+def test_small_relatives_use_the_operators_of_their_networks() -> None:
+    for small, full in {"tiny_resnet": "resnet50", "tiny_mobilenet": "mobilenet_v2", "tiny_bert": "minilm"}.items():
+        assert set(operators(build(small))) == set(operators(build(full)))
+
+
+@pytest.mark.parametrize("name", [*NAMES, *SMALL])
+def test_one_seed_gives_the_same_bytes(name: str) -> None:
+    assert digest(name) == digest(name)
+
+
+def test_seeds_differ() -> None:
+    assert digest("tiny_resnet", seed=0) != digest("tiny_resnet", seed=1)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_each_element_of_a_batch_is_computed_alone(name: str) -> None:
+    inputs = random_inputs(build(name, batch=3), seed=4)
+    batched = run(build(name, batch=3), inputs)
+    for index in range(3):
+        alone = run(build(name), {key: array[index : index + 1] for key, array in inputs.items()})
+        for whole, part in zip(batched, alone, strict=True):
+            np.testing.assert_allclose(whole[index : index + 1], part, rtol=1e-4, atol=1e-5)
+
+
+def test_unknown_name_lists_the_known_ones() -> None:
+    with pytest.raises(ValueError, match=r"'resnet51'.*resnet50.*tiny_bert"):
+        build("resnet51")
+
+
+def test_random_inputs_are_legal_and_seeded() -> None:
+    model = build("tiny_bert", batch=4)
+    inputs = random_inputs(model, seed=3)
+    assert list(inputs) == ["input_ids", "attention_mask", "token_type_ids"]
+    assert all(array.dtype == np.int64 and array.shape == (4, 16) for array in inputs.values())
+    assert inputs["input_ids"].min() >= 0 and 50 < inputs["input_ids"].max() < 100
+    assert set(inputs["token_type_ids"].flat) == {0, 1}
+    mask = inputs["attention_mask"]
+    assert set(mask.flat) == {0, 1}
+    assert (mask.mean(axis=1) >= 0.75).all() and (mask[:, -1] == 0).all()
+    assert (np.diff(mask, axis=1) <= 0).all()
+
+    again, other = random_inputs(model, seed=3), random_inputs(model, seed=4)
+    assert all(np.array_equal(inputs[key], again[key]) for key in inputs)
+    assert not np.array_equal(inputs["input_ids"], other["input_ids"])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shape", "message"),
+    [(TensorProto.FLOAT, ["n", 3], "x has a dynamic dimension"), (TensorProto.STRING, [1], "x is STRING")],
+)
+def test_random_inputs_names_the_input_it_cannot_make(dtype: int, shape: list[int | str], message: str) -> None:
+    value = helper.make_tensor_value_info("x", dtype, shape)
+    model = helper.make_model(helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "g", [value], []))
+    with pytest.raises(ValueError, match=message):
+        random_inputs(model)
+
+
+def test_padding_does_not_reach_the_other_tokens() -> None:
+    model = build("tiny_bert")
+    inputs = random_inputs(model, seed=5)
+    kept = inputs["attention_mask"][0].astype(bool)
+    changed = {**inputs, "input_ids": np.where(kept, inputs["input_ids"], (inputs["input_ids"] + 1) % 100)}
+    before, after = run(model, inputs)[0], run(model, changed)[0]
+    np.testing.assert_allclose(before[0, kept], after[0, kept], rtol=1e-5, atol=1e-6)
+    assert np.abs(before[0, ~kept] - after[0, ~kept]).max() > 0.1
+
+
+def test_command_line_writes_the_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "model.onnx"
+    main(["tiny_resnet", "-o", str(path), "--batch", "2", "--seed", "7"])
+    assert onnx.load(path) == build("tiny_resnet", batch=2, seed=7)
+    main(["--list"])
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[1:]] == [*NAMES, *SMALL]
+
+
+@pytest.mark.parametrize("arguments", [[], ["resnet51"], ["tiny_resnet", "-o", "no/such/folder/model.onnx"]])
+def test_command_line_refuses_with_status_2(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2
+    assert "error:" in capsys.readouterr().err
