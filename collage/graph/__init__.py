@@ -2,7 +2,7 @@
 
 from collage.graph.dataflow_graph import DataflowGraph, DataflowNode
 from collage.graph.index_set import IndexSet
-from collage.graph.kinds import NodeKind, OpKind
+from collage.graph.kinds import NodeKind, OpKind, ValueKind
 from collage.graph.sub_graph import SubGraph, SubGraphConfig
 
-__all__ = ["DataflowGraph", "DataflowNode", "IndexSet", "NodeKind", "OpKind", "SubGraph", "SubGraphConfig"]
+__all__ = ["DataflowGraph", "DataflowNode", "IndexSet", "NodeKind", "OpKind", "SubGraph", "SubGraphConfig", "ValueKind"]

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from collage.graph.index_set import IndexSet
-from collage.graph.kinds import NodeKind, OpKind
+from collage.graph.kinds import NodeKind, OpKind, ValueKind
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,6 +32,7 @@ class DataflowNode:
     escapes: whether the function's result uses it.
     var: the Relax variable that it is bound to; None for constants and synthetic graphs.
     expr: the bound Relax expression, or the constant; None for inputs and synthetic graphs.
+    value: whether its value is a tensor, a tuple, or something else.
     """
 
     index: int
@@ -43,12 +44,11 @@ class DataflowNode:
     escapes: bool
     var: Any = None
     expr: Any = None
+    value: ValueKind = ValueKind.TENSOR
 
     @property
     def is_coverable(self) -> bool:
-        """Whether a cover has to account for it: calls, tuples and projections are work; inputs and constants are
-        given.
-        """
+        """Whether a cover has to account for it: inputs and constants are given."""
         return self.kind not in (NodeKind.INPUT, NodeKind.CONSTANT)
 
     def __str__(self) -> str:
@@ -65,6 +65,7 @@ class NodeSpec:
     op_kind: OpKind
     var: Any = None
     expr: Any = None
+    value: ValueKind = ValueKind.TENSOR
 
 
 class DataflowGraph:
@@ -91,6 +92,7 @@ class DataflowGraph:
                 escapes=index in result,
                 var=spec.var,
                 expr=spec.expr,
+                value=spec.value,
             )
             for index, spec in enumerate(specs)
         )
@@ -123,7 +125,9 @@ class DataflowGraph:
             call.
         escaping: nodes that the result uses; by default every call, tuple and projection that nobody reads.
         """
-        specs = [_spec_of(op, kind, tuple(inputs)) for op, kind, inputs in nodes]
+        listed = [(op, kind, tuple(inputs)) for op, kind, inputs in nodes]
+        projected = {source for _, kind, inputs in listed if kind is NodeKind.TUPLE_GET for source in inputs}
+        specs = [_spec_of(op, kind, inputs, i in projected) for i, (op, kind, inputs) in enumerate(listed)]
         if escaping is None:
             read = {source for spec in specs for source in spec.inputs}
             given = (NodeKind.INPUT, NodeKind.CONSTANT)
@@ -182,8 +186,11 @@ class DataflowGraph:
         return f"<DataflowGraph: {sizes}>"
 
 
-def _spec_of(op: str, kind: OpKind | NodeKind, inputs: tuple[int, ...]) -> NodeSpec:
+def _spec_of(op: str, kind: OpKind | NodeKind, inputs: tuple[int, ...], projected: bool) -> NodeSpec:
     if isinstance(kind, OpKind):
-        return NodeSpec(NodeKind.TUPLE if kind is OpKind.TUPLE else NodeKind.CALL, op, inputs, kind)
-    op_kinds = {NodeKind.CALL: OpKind.OPAQUE, NodeKind.TUPLE: OpKind.TUPLE, NodeKind.TUPLE_GET: OpKind.INJECTIVE}
-    return NodeSpec(kind, op, inputs, op_kinds.get(kind, OpKind.ELEMENTWISE))
+        op_kind, kind = kind, NodeKind.TUPLE if kind is OpKind.TUPLE else NodeKind.CALL
+    else:
+        kinds = {NodeKind.CALL: OpKind.OPAQUE, NodeKind.TUPLE: OpKind.TUPLE, NodeKind.TUPLE_GET: OpKind.INJECTIVE}
+        op_kind = kinds.get(kind, OpKind.ELEMENTWISE)
+    value = ValueKind.TUPLE if projected or kind is NodeKind.TUPLE else ValueKind.TENSOR
+    return NodeSpec(kind, op, inputs, op_kind, value=value)

@@ -14,7 +14,7 @@ from tvm import relax
 
 from collage.errors import FrontendError
 from collage.graph.dataflow_graph import DataflowGraph, NodeSpec
-from collage.graph.kinds import NodeKind, OpKind, call_kind
+from collage.graph.kinds import NodeKind, OpKind, ValueKind, call_kind
 
 
 def read_function(mod: tvm.IRModule, name: str) -> DataflowGraph:
@@ -37,7 +37,8 @@ def read_function(mod: tvm.IRModule, name: str) -> DataflowGraph:
         )
     reader = _Reader(mod)
     for parameter in function.params:
-        reader.add(NodeSpec(NodeKind.INPUT, "input", (), OpKind.ELEMENTWISE, parameter), parameter)
+        value = _value_kind(parameter.ty)
+        reader.add(NodeSpec(NodeKind.INPUT, "input", (), OpKind.ELEMENTWISE, parameter, None, value), parameter)
     for block in blocks:
         for binding in block.bindings:
             reader.bind(binding)
@@ -70,13 +71,14 @@ class _Reader:
             self.index_of[var] = None
             return
         inputs = tuple(dict.fromkeys(self.sources(value)))
+        produced = _value_kind(var.ty)
         if isinstance(value, relax.Call):
             kind = call_kind(value, self.mod, self.kinds)
-            self.add(NodeSpec(NodeKind.CALL, operator_name(value), inputs, kind, var, value), var)
+            self.add(NodeSpec(NodeKind.CALL, operator_name(value), inputs, kind, var, value, produced), var)
         elif isinstance(value, relax.Tuple):
-            self.add(NodeSpec(NodeKind.TUPLE, "tuple", inputs, OpKind.TUPLE, var, value), var)
+            self.add(NodeSpec(NodeKind.TUPLE, "tuple", inputs, OpKind.TUPLE, var, value, produced), var)
         elif isinstance(value, relax.TupleGetItem):
-            self.add(NodeSpec(NodeKind.TUPLE_GET, "tuple_get", inputs, OpKind.INJECTIVE, var, value), var)
+            self.add(NodeSpec(NodeKind.TUPLE_GET, "tuple_get", inputs, OpKind.INJECTIVE, var, value, produced), var)
         else:
             raise FrontendError(
                 f"binding of {var.name}: {type(value).__name__} is not a call, a tuple or a projection; "
@@ -104,6 +106,12 @@ class _Reader:
                 yield from self.sources(field)
         elif isinstance(expr, relax.TupleGetItem):
             yield from self.sources(expr.tuple_value)
+
+
+def _value_kind(ty: tvm.ir.Type) -> ValueKind:
+    if isinstance(ty, relax.TupleType):
+        return ValueKind.TUPLE
+    return ValueKind.TENSOR if isinstance(ty, relax.TensorType) else ValueKind.OTHER
 
 
 def _constant(expr: tvm.ir.GenericConst) -> NodeSpec:

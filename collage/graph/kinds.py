@@ -43,6 +43,15 @@ class NodeKind(Enum):
     TUPLE_GET = "tuple_get"
 
 
+class ValueKind(Enum):
+    """What a node's value is. Only tensors may cross the boundary of an external function."""
+
+    TENSOR = "tensor"
+    TUPLE = "tuple"
+    OTHER = "other"
+    """A shape, a scalar of the virtual machine, an object."""
+
+
 #: TVM's `op_pattern` attribute -> kind; patterns that are not listed (8, opaque) cannot be fused.
 _OF_TVM_PATTERN = {
     0: OpKind.ELEMENTWISE,
@@ -57,7 +66,7 @@ _OF_TVM_PATTERN = {
 def call_kind(call: relax.Call, mod: tvm.IRModule, cache: dict[Hashable, OpKind] | None = None) -> OpKind:
     """The kind of a Relax call, from what it legalises to.
 
-    A call that becomes several TIR functions (all mergeable into one kernel by FuseTIR) has the greatest of their kinds,
+    A call that becomes several TIR functions (FuseTIR can merge them into one kernel) has the greatest of their kinds,
     and is at least an anchor when one of them reduces: its output may be fused with followers, but it is no longer a
     plain reduction. A call that leaves an extern or packed call behind, as one whose output shape depends on data does,
     is opaque: no kernel can contain it.

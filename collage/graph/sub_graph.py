@@ -115,7 +115,7 @@ class SubGraph:
         chain, nothing has to be looked up.
         """
         if self._convex is None:
-            bits, last = self.inside.bits, self.inside.last
+            bits, last = self.inside.bits, self.inside.bits.bit_length() - 1
             self._convex = not any(
                 self.graph.downstream[reader] & bits for reader in self.boundary.outputs if reader < last
             )
