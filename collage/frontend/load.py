@@ -1,0 +1,50 @@
+"""`load`: whatever describes a network -> canonical Relax."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import onnx
+import tvm
+
+from collage.errors import FrontendError
+from collage.frontend.canonical import canonicalise
+from collage.frontend.onnx_file import OnnxSource, read_onnx
+from collage.frontend.onnx_importer import import_onnx
+from collage.frontend.shapes import bind_relax_shapes
+from collage.frontend.torch_program import import_torch, is_exported_program
+
+
+def load(
+    model: str | os.PathLike[str] | onnx.ModelProto | tvm.IRModule | Any,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+) -> tvm.IRModule:
+    """Read a network and bring it into canonical form (see the package's docstring). The argument is not changed.
+
+    Parameters
+    ----------
+    model: path of an ONNX file, an `onnx.ModelProto`, a `torch.export.ExportedProgram`, or a Relax module with a function `main`.
+    shapes: extents per input name; binds dynamic dimensions, e.g. `{"input": (1, 3, 224, 224)}`.
+
+    Raises
+    ------
+    UnboundDimensionError: an input has a dynamic dimension that `shapes` does not bind.
+    UnsupportedOperatorError: operators that cannot be imported; all are listed, with their nodes.
+    FrontendError: the file is missing, corrupt or inconsistent; `shapes` contradicts the model; a shape depends on data.
+    """
+    wanted = {name: tuple(int(extent) for extent in shape) for name, shape in (shapes or {}).items()}
+    if isinstance(model, (str, os.PathLike)):
+        return canonicalise(import_onnx(read_onnx(Path(model)), wanted))
+    if isinstance(model, onnx.ModelProto):
+        return canonicalise(import_onnx(OnnxSource(model, Path("."), "the ONNX model"), wanted))
+    if isinstance(model, tvm.IRModule):
+        return canonicalise(bind_relax_shapes(model, wanted))
+    if is_exported_program(model):
+        return canonicalise(bind_relax_shapes(import_torch(model), wanted))
+    raise FrontendError(
+        f"cannot load a network from a {type(model).__module__}.{type(model).__qualname__}; expected the path of an ONNX file, "
+        "an onnx.ModelProto, a torch.export.ExportedProgram or a Relax IRModule"
+    )

@@ -1,0 +1,157 @@
+"""Binding dynamic dimensions: after this every input has a static shape, or the user is told which dimension lacks one.
+
+A dimension with a name (ONNX `dim_param`, a symbolic variable of Relax) that one input binds is bound in all others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import onnx
+import tvm
+from tvm import relax
+
+from collage.errors import FrontendError, UnboundDimensionError
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class DeclaredInput:
+    """An input as the model declares it: per dimension an extent, a name, or None (unknown); `dimensions` None: unknown rank."""
+
+    name: str
+    dimensions: tuple[int | str | None, ...] | None
+
+
+def bind_shapes(inputs: Sequence[DeclaredInput], shapes: Mapping[str, Shape]) -> dict[str, Shape]:
+    """A static shape for each input.
+
+    Raises
+    ------
+    UnboundDimensionError: a dynamic dimension is not bound.
+    FrontendError: `shapes` names no input, has another rank, contradicts the model or itself, or has an extent below 1.
+    """
+    declared = {declaration.name: declaration for declaration in inputs}
+    extents: dict[str, int] = {}
+    for name, shape in shapes.items():
+        if name not in declared:
+            known = ", ".join(f"'{known}'" for known in declared) or "none"
+            raise FrontendError(
+                f"a shape is given for '{name}', which is not an input of the model; its inputs: {known}"
+            )
+        if any(extent < 1 for extent in shape):
+            raise FrontendError(f"the shape given for input '{name}' has an extent below 1: {_text(shape)}")
+        dimensions = declared[name].dimensions
+        if dimensions is None:
+            continue
+        if len(dimensions) != len(shape):
+            raise FrontendError(
+                f"the shape given for input '{name}' has {len(shape)} dimensions, the model declares {len(dimensions)}: "
+                f"{_text(shape)} against {_text(dimensions)}"
+            )
+        for position, (dimension, extent) in enumerate(zip(dimensions, shape, strict=True)):
+            if isinstance(dimension, int) and dimension != extent:
+                raise FrontendError(
+                    f"the shape given for input '{name}' contradicts the model: dimension {position} is {dimension}, not {extent}"
+                )
+            if isinstance(dimension, str) and extents.setdefault(dimension, extent) != extent:
+                raise FrontendError(
+                    f"dimension '{dimension}' is bound to both {extents[dimension]} and {extent} (input '{name}')"
+                )
+    return {declaration.name: _bound(declaration, shapes, extents) for declaration in inputs}
+
+
+def _bound(declaration: DeclaredInput, shapes: Mapping[str, Shape], extents: Mapping[str, int]) -> Shape:
+    name, dimensions = declaration.name, declaration.dimensions
+    if name in shapes:
+        return shapes[name]
+    if dimensions is None:
+        raise UnboundDimensionError(
+            f"input '{name}' has an unknown number of dimensions; give its shape: --shape {name}=... or shapes={{\"{name}\": (...)}}"
+        )
+    result: list[int] = []
+    for position, dimension in enumerate(dimensions):
+        extent = extents.get(dimension) if isinstance(dimension, str) else dimension
+        if extent is None:
+            label = f"{position} ('{dimension}')" if dimension else f"{position}"
+            template = ",".join(str(d) if isinstance(d, int) else "N" for d in dimensions)
+            raise UnboundDimensionError(
+                f"dimension {label} of input '{name}' is dynamic; bind it with a number in place of N: "
+                f'--shape {name}={template} or shapes={{"{name}": ({template},)}}'
+            )
+        result.append(extent)
+    return tuple(result)
+
+
+def declared_onnx_inputs(graph: onnx.GraphProto) -> list[DeclaredInput]:
+    """The true inputs of an ONNX graph: old IR versions list the initializers among them."""
+    constants = {tensor.name for tensor in graph.initializer} | {
+        tensor.values.name for tensor in graph.sparse_initializer
+    }
+    result = []
+    for value in graph.input:
+        if value.name in constants:
+            continue
+        if not value.type.HasField("tensor_type"):
+            raise FrontendError(f"input '{value.name}' is not a tensor but a {value.type.WhichOneof('value')}")
+        tensor = value.type.tensor_type
+        dimensions = tuple(_onnx_dimension(d) for d in tensor.shape.dim) if tensor.HasField("shape") else None
+        result.append(DeclaredInput(value.name, dimensions))
+    return result
+
+
+def _onnx_dimension(dimension: onnx.TensorShapeProto.Dimension) -> int | str | None:
+    if dimension.HasField("dim_value") and dimension.dim_value > 0:  # exporters write 0 or -1 for "dynamic"
+        return int(dimension.dim_value)
+    return str(dimension.dim_param) or None
+
+
+def bind_relax_shapes(mod: tvm.IRModule, shapes: Mapping[str, Shape]) -> tvm.IRModule:
+    """Bind the symbolic dimensions of a Relax module's inputs.
+
+    Raises
+    ------
+    UnboundDimensionError, FrontendError: as `bind_shapes`; also when there is no function `main`, or an input is no tensor.
+    """
+    variables: dict[tvm.tirx.Var, int] = {}
+    for parameter, extents in _relax_inputs(mod):
+        for extent, given in zip(extents or (), shapes.get(parameter, ()), strict=False):
+            if isinstance(extent, tvm.tirx.Var):
+                variables.setdefault(extent, given)
+    if variables:
+        mod = relax.transform.BindSymbolicVars(variables, "main")(mod)
+    declared = [
+        DeclaredInput(name, None if extents is None else tuple(_relax_dimension(extent) for extent in extents))
+        for name, extents in _relax_inputs(mod)
+    ]
+    bind_shapes(declared, shapes)
+    for declaration in declared:
+        if declaration.dimensions is None:
+            raise FrontendError(f"input '{declaration.name}' has no shape in its type; annotate it in the Relax module")
+    return mod
+
+
+def _relax_inputs(mod: tvm.IRModule) -> list[tuple[str, list[Any] | None]]:
+    """Name and extents of each input; None for a tensor type without a shape."""
+    if "main" not in [variable.name_hint for variable in mod.get_global_vars()] or not isinstance(
+        mod["main"], relax.Function
+    ):
+        raise FrontendError("the module has no Relax function 'main'")
+    result: list[tuple[str, list[Any] | None]] = []
+    for parameter in mod["main"].params:
+        if not isinstance(parameter.ty, relax.TensorType):
+            raise FrontendError(f"input '{parameter.name}' is not a tensor but a {parameter.ty}")
+        shape = parameter.ty.shape
+        result.append((parameter.name, list(shape.values) if isinstance(shape, relax.ShapeExpr) else None))
+    return result
+
+
+def _relax_dimension(extent: Any) -> int | str:
+    return int(extent) if isinstance(extent, tvm.tirx.IntImm) else str(extent)
+
+
+def _text(dimensions: Sequence[int | str | None]) -> str:
+    return "(" + ", ".join("?" if dimension is None else str(dimension) for dimension in dimensions) + ")"

@@ -1,0 +1,53 @@
+"""What goes in and comes out of a canonical module, as `TensorSpec`s."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from collage.errors import FrontendError
+from collage.tensor_spec import TensorSpec
+
+#: Attribute of `main` with the names of the network's outputs: Relax gives names to inputs only.
+OUTPUT_NAMES = "collage.output_names"
+
+
+def input_specs(mod: tvm.IRModule) -> list[TensorSpec]:
+    """The inputs of a canonical module, in call order."""
+    return [_spec(parameter.name, parameter.ty) for parameter in mod["main"].params]
+
+
+def output_specs(mod: tvm.IRModule) -> list[TensorSpec]:
+    """The outputs of a canonical module, in order."""
+    function = mod["main"]
+    result = function.ret_ty
+    types = list(result.fields) if isinstance(result, relax.TupleType) else [result]
+    attributes = function.attrs or {}
+    names = [str(name) for name in attributes[OUTPUT_NAMES]] if OUTPUT_NAMES in attributes else []
+    if len(names) != len(types):
+        names = [f"output{i}" for i in range(len(types))]
+    return [_spec(name, ty) for name, ty in zip(names, types, strict=True)]
+
+
+def static_shape(ty: Any) -> tuple[int, ...] | None:
+    """The extents of a tensor type; None when they are not all known or it is no tensor type."""
+    if not isinstance(ty, relax.TensorType) or not isinstance(ty.shape, relax.ShapeExpr):
+        return None
+    extents = ty.shape.values
+    if not all(isinstance(extent, tvm.tirx.IntImm) for extent in extents):
+        return None
+    return tuple(int(extent) for extent in extents)
+
+
+def dtype_of(ty: Any) -> str:
+    """The dtype of a tensor type, as NumPy spells it."""
+    return str(ty.dtype)
+
+
+def _spec(name: str, ty: Any) -> TensorSpec:
+    shape = static_shape(ty)
+    if shape is None:
+        raise FrontendError(f"'{name}' is not a tensor of static shape: {ty}")
+    return TensorSpec(name, shape, dtype_of(ty))

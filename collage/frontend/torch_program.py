@@ -1,0 +1,35 @@
+"""`torch.export` programs, through TVM's importer. PyTorch is optional: nothing here imports it unless a program is given."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import tvm
+
+from collage.errors import FrontendError, UnsupportedOperatorError
+
+
+def is_exported_program(model: Any) -> bool:
+    """Whether `model` is a `torch.export.ExportedProgram`; it cannot be one unless its class has been imported already."""
+    module = sys.modules.get("torch.export")
+    return module is not None and isinstance(model, module.ExportedProgram)
+
+
+def import_torch(program: Any) -> tvm.IRModule:
+    """A Relax module with one function `main`, weights bound, not yet canonical; dynamic dimensions stay symbolic.
+
+    Raises
+    ------
+    UnsupportedOperatorError: operators that TVM's importer lacks, by name.
+    FrontendError: the importer failed.
+    """
+    from tvm.relax.frontend.torch import from_exported_program
+
+    try:
+        return from_exported_program(program, keep_params_as_input=False, unwrap_unit_return_tuple=True)
+    except Exception as error:  # the importer raises assertion, value, key and TVM errors alike
+        reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        if "nsupported function type" in reason:
+            raise UnsupportedOperatorError(f"unsupported PyTorch operators: {reason}") from error
+        raise FrontendError(f"the PyTorch program cannot be imported: {reason}") from error
