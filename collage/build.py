@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from collage.backends import tvm_lower
 from collage.backends.base import Backend
 from collage.backends.tvm import TVMBackend
 from collage.errors import CodegenError, CollageError
+from collage.frontend.specs import input_specs, output_specs
 from collage.runtime import engines, native
 from collage.runtime.model import CompiledModel
 
@@ -91,8 +92,8 @@ def build(
         "tvm": tvm.__version__,
         "threads": threads,
         "engines": codegen_names(partitioned),
-        "inputs": [_spec(p.name, p.ty) for p in partitioned["main"].params],
-        "outputs": _outputs(partitioned["main"].ret_ty),
+        "inputs": [astuple(spec) for spec in input_specs(partitioned)],
+        "outputs": [astuple(spec) for spec in output_specs(partitioned)],
         **(metadata or {}),
     }
     executable = compile_partitioned(partitioned, backends, threads, [native.metadata_module(info)])
@@ -147,12 +148,3 @@ def last_line(error: BaseException) -> str:
     """The line of an error that says what went wrong: TVM puts it below its stack trace."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return (lines[-1] if lines else type(error).__name__)[:500]
-
-
-def _spec(name: str, ty: Any) -> list[Any]:
-    return [name, [int(d) for d in ty.shape.values], str(ty.dtype)]
-
-
-def _outputs(ty: Any) -> list[list[Any]]:
-    fields = list(ty.fields) if isinstance(ty, relax.TupleType) else [ty]
-    return [_spec(f"output{i}", field) for i, field in enumerate(fields)]

@@ -10,11 +10,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from collage.cost import Cost
+from collage.graph.description import describe, structure_hash
 from collage.search import Parameterised
 
 if TYPE_CHECKING:
@@ -37,22 +39,47 @@ class Workload:
 
     Attributes
     ----------
-    module: Relax IRModule whose `main` is the sub-graph: one dataflow block, weights bound as constants, no annotations.
     backend: the backend that would run it.
-    structure: hash of operators, attributes, shapes and dtypes, not of weight values; equal sub-graphs share it.
+    structure: hash of `description`; equal sub-graphs share it.
     operators: operator names in execution order, for people and for features.
+    extract: makes `module`.
+    describe: makes `description`.
     composites: (label, positions in `operators`) of the library patterns inside.
     threads: number of threads of the deployment.
     samples: gives real inputs and reference outputs; None lets the estimator make legal random ones.
     """
 
-    module: Any
     backend: Backend
     structure: str
     operators: tuple[str, ...]
+    extract: Callable[[], Any] = field(compare=False)
+    describe: Callable[[], dict[str, Any]] = field(compare=False)
     composites: tuple[tuple[str, tuple[int, ...]], ...] = ()
     threads: int = 1
     samples: Callable[[], Samples] | None = field(default=None, compare=False)
+
+    @cached_property
+    def module(self) -> Any:
+        """Relax IRModule whose `main` is the sub-graph: one dataflow block, weights bound as constants, no annotations."""
+        return self.extract()
+
+    @cached_property
+    def description(self) -> dict[str, Any]:
+        """Operators, attributes, shapes, dtypes and edges, as JSON-compatible data (`collage.graph.description`)."""
+        return self.describe()
+
+    @classmethod
+    def of_module(cls, module: Any, backend: Backend, threads: int = 1) -> Workload:
+        """The workload that is a whole module: for collecting data, and for tests."""
+        description = describe(module)
+        return cls(
+            backend=backend,
+            structure=structure_hash(description),
+            operators=tuple(node["op"] for node in description["nodes"]),
+            extract=lambda: module,
+            describe=lambda: description,
+            threads=threads,
+        )
 
     @property
     def label(self) -> str:

@@ -91,6 +91,23 @@ def apply(
     return relax.transform.Normalize()(result)
 
 
+def with_outputs(module: Any, graph: DataflowGraph, indices: Sequence[int]) -> Any:
+    """The module with a `main` that returns the given nodes, as a tuple, instead of its own result."""
+    writer = _MainWriter(graph, module["main"])
+    writer.host(graph.coverable)
+    outputs = []
+    for index in indices:
+        value = writer.values[graph.nodes[index].var]
+        out = relax.Var(value.name, value.ty)
+        writer.bindings.append(relax.VarBinding(out, value))
+        outputs.append(out)
+    body = relax.SeqExpr([relax.DataflowBlock(writer.bindings)], relax.Tuple(outputs))
+    main = relax.Function(list(module["main"].params), body, relax.TupleType([o.ty for o in outputs]), is_pure=True)
+    result = tvm.IRModule({gv: f for gv, f in module.functions_items() if gv.name_hint != "main"}, attrs=module.attrs)
+    result[relax.GlobalVar("main")] = main.with_attr("global_symbol", "main")
+    return relax.transform.Normalize()(result)
+
+
 @dataclass(frozen=True)
 class Partition:
     """The function of a partition.

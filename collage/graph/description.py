@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -32,15 +33,20 @@ def describe(module: Any, function: str = "main") -> dict[str, Any]:
             if isinstance(value, relax.Var):
                 references[binding.var] = references[value]
                 continue
-            nodes.append(_node(module, value, references) | {"out": _type(binding.var.ty)})
+            nodes.append(describe_value(module, value, binding.var.ty, references.__getitem__))
             references[binding.var] = ["node", len(nodes) - 1]
     result = func.body.body
     fields = list(result.fields) if isinstance(result, relax.Tuple) else [result]
     return {
-        "inputs": [_type(p.ty) for p in func.params],
+        "inputs": [describedescribe_type(p.ty) for p in func.params],
         "nodes": nodes,
-        "outputs": [_reference(f, references) for f in fields],
+        "outputs": [_reference(f, references.__getitem__) for f in fields],
     }
+
+
+def describe_value(module: Any, value: Any, ty: Any, refer: Callable[[Any], list[Any]]) -> dict[str, Any]:
+    """Describe one binding; `refer` gives the reference of a variable."""
+    return {**_node(module, value, refer), "out": describedescribe_type(ty)}
 
 
 def structure_hash(description: dict[str, Any]) -> str:
@@ -62,18 +68,18 @@ def attributes(attrs: Any) -> dict[str, Any]:
     return dict(sorted(fields.items()))
 
 
-def _node(module: Any, value: Any, references: dict[Any, list[Any]]) -> dict[str, Any]:
+def _node(module: Any, value: Any, refer: Callable[[Any], list[Any]]) -> dict[str, Any]:
     if isinstance(value, relax.Tuple):
-        return {"op": "tuple", "attrs": {}, "args": [_reference(f, references) for f in value.fields]}
+        return {"op": "tuple", "attrs": {}, "args": [_reference(f, refer) for f in value.fields]}
     if isinstance(value, relax.TupleGetItem):
-        source = _reference(value.tuple_value, references)
+        source = _reference(value.tuple_value, refer)
         return {"op": "tuple_get", "attrs": {"index": int(value.index)}, "args": [source]}
     if not isinstance(value, relax.Call):
         raise TypeError(f"a dataflow block binds calls, tuples and projections, not {type(value).__name__}")
     node = {
         "op": value.op.name if isinstance(value.op, tvm.ir.Op) else str(value.op),
         "attrs": attributes(value.attrs),
-        "args": [_reference(a, references) for a in value.args],
+        "args": [_reference(a, refer) for a in value.args],
     }
     if node["op"] == "relax.call_tir":
         body = module[value.args[0]].script()
@@ -83,21 +89,22 @@ def _node(module: Any, value: Any, references: dict[Any, list[Any]]) -> dict[str
     return node
 
 
-def _reference(expr: Any, references: dict[Any, list[Any]]) -> list[Any]:
+def _reference(expr: Any, refer: Callable[[Any], list[Any]]) -> list[Any]:
     if isinstance(expr, relax.Var):
-        return references[expr]
+        return refer(expr)
     if isinstance(expr, tvm.ir.GenericConst):
         if expr.value.shape:
-            return ["const", _type(expr.ty)]
+            return ["const", describe_type(expr.ty)]
         return ["scalar", _number(expr.value.numpy()), str(expr.value.dtype)]
     if isinstance(expr, relax.Tuple):
-        return ["tuple", [_reference(f, references) for f in expr.fields]]
+        return ["tuple", [_reference(f, refer) for f in expr.fields]]
     return ["value", _value(expr)]
 
 
-def _type(ty: Any) -> list[Any]:
+def describe_type(ty: Any) -> list[Any]:
+    """`[shape, dtype]` of a tensor type; the list of its fields' for a tuple type."""
     if isinstance(ty, relax.TupleType) or hasattr(ty, "fields"):
-        return [_type(f) for f in ty.fields]
+        return [describe_type(f) for f in ty.fields]
     shape = getattr(ty, "shape", None)
     dims = [_value(d) for d in shape.values] if shape is not None and hasattr(shape, "values") else None
     return [dims, str(getattr(ty, "dtype", ty))]

@@ -6,6 +6,7 @@
     probabilities = model(image)
 """
 
-from collage.runtime.model import CompiledModel, TensorInfo, load
+from collage.runtime.model import CompiledModel, load
+from collage.tensor_spec import TensorSpec
 
-__all__ = ["CompiledModel", "TensorInfo", "load"]
+__all__ = ["CompiledModel", "TensorSpec", "load"]

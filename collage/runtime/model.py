@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,21 +14,10 @@ from tvm.runtime.vm import VirtualMachine
 from collage.errors import CompiledModelError, ModelInputError
 from collage.runtime import engines
 from collage.runtime.threads import configure_threads
+from collage.tensor_spec import TensorSpec
 
 #: Kernels are compiled for buffers aligned like TVM's own; a NumPy array that is not gets copied once.
 _ALIGNMENT = 64
-
-
-@dataclass(frozen=True)
-class TensorInfo:
-    """Name, static shape and dtype of an input or output of a compiled model."""
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
-
-    def __str__(self) -> str:
-        return f"{self.name}: {self.dtype}{list(self.shape)}"
 
 
 class CompiledModel:
@@ -46,8 +34,8 @@ class CompiledModel:
 
     def __init__(self, module: Any, metadata: dict[str, Any]) -> None:
         self.metadata = metadata
-        self.inputs = tuple(TensorInfo(name, tuple(shape), dtype) for name, shape, dtype in metadata["inputs"])
-        self.outputs = tuple(TensorInfo(name, tuple(shape), dtype) for name, shape, dtype in metadata["outputs"])
+        self.inputs = tuple(TensorSpec(name, tuple(shape), dtype) for name, shape, dtype in metadata["inputs"])
+        self.outputs = tuple(TensorSpec(name, tuple(shape), dtype) for name, shape, dtype in metadata["outputs"])
         configure_threads(metadata["threads"])
         engines.register()
         self.vm = VirtualMachine(module, tvm.cpu())
@@ -69,14 +57,14 @@ class CompiledModel:
         result = self._main(*tensors)
         return [result] if isinstance(result, tvm.runtime.Tensor) else list(result)
 
-    def _matched(self, inputs: Sequence[Any]) -> list[tuple[Any, TensorInfo]]:
+    def _matched(self, inputs: Sequence[Any]) -> list[tuple[Any, TensorSpec]]:
         if len(inputs) != len(self.inputs):
             expected = ", ".join(str(info) for info in self.inputs)
             raise ModelInputError(f"the model takes {len(self.inputs)} inputs ({expected}), {len(inputs)} were given")
         return list(zip(inputs, self.inputs, strict=True))
 
     @staticmethod
-    def to_tensor(value: Any, info: TensorInfo) -> Any:
+    def to_tensor(value: Any, info: TensorSpec) -> Any:
         """A TVM tensor on the value's memory where that is possible, on a copy where it is not."""
         if isinstance(value, tvm.runtime.Tensor):
             _check(tuple(int(d) for d in value.shape), str(value.dtype), info)
@@ -89,7 +77,7 @@ class CompiledModel:
         return tvm.runtime.tensor(np.ascontiguousarray(array).reshape(info.shape))
 
 
-def _as_array(value: Any, info: TensorInfo) -> np.ndarray:
+def _as_array(value: Any, info: TensorSpec) -> np.ndarray:
     if hasattr(value, "__dlpack__"):
         return np.from_dlpack(value)
     if np.isscalar(value) or isinstance(value, (list, tuple)):
@@ -97,7 +85,7 @@ def _as_array(value: Any, info: TensorInfo) -> np.ndarray:
     raise ModelInputError(f"input {info.name}: {type(value).__name__} is neither a NumPy array nor a DLPack tensor")
 
 
-def _check(shape: tuple[int, ...], dtype: str, info: TensorInfo) -> None:
+def _check(shape: tuple[int, ...], dtype: str, info: TensorSpec) -> None:
     if shape != info.shape:
         raise ModelInputError(f"input {info.name} has shape {list(shape)}, the model takes {list(info.shape)}")
     if dtype != info.dtype:

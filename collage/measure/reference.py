@@ -1,0 +1,106 @@
+"""Reference values: what every node of a network holds in one run, computed by TVM operator by operator.
+
+They are the inputs on which candidates run, real activations with legal indices, and the outputs that a correct candidate gives
+(Invariant 4 of the architecture). No exporter and no fusion is involved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm.runtime.vm import VirtualMachine
+
+from collage.backends.tvm import TVMBackend
+from collage.build import compile_partitioned
+from collage.candidates import HOST, CandidatePartition
+from collage.errors import CollageError, ModelInputError
+from collage.frontend.specs import input_specs
+from collage.graph.dataflow_graph import DataflowGraph
+from collage.graph.index_set import IndexSet
+from collage.graph.kinds import NodeKind, OpKind, ValueKind
+from collage.graph.sub_graph import SubGraph
+from collage.measure.inputs import random_inputs
+from collage.rewrite import apply, with_outputs
+
+
+class ReferenceRun:
+    """One run of a network, made when a value is first asked for.
+
+    Parameters
+    ----------
+    module, graph: the canonical module and its dataflow graph.
+    threads: of TVM's pool.
+    inputs: one array per input; None makes legal random ones with `seed`.
+    """
+
+    def __init__(
+        self, module: Any, graph: DataflowGraph, threads: int, inputs: Sequence[np.ndarray] | None = None, seed: int = 0
+    ) -> None:
+        self.module = module
+        self.graph = graph
+        self.threads = threads
+        self._given = inputs
+        self.seed = seed
+
+    def values(self, indices: Sequence[int]) -> tuple[np.ndarray, ...]:
+        """The arrays of the given nodes, which are inputs or tensor-valued."""
+        return tuple(self._trace[i] for i in indices)
+
+    @cached_property
+    def inputs(self) -> list[np.ndarray]:
+        """The inputs of the run.
+
+        Raises
+        ------
+        ModelInputError: the arrays given do not fit the network.
+        """
+        if self._given is None:
+            return random_inputs(self.module, self.seed)
+        specs = input_specs(self.module)
+        given = [np.ascontiguousarray(array) for array in self._given]
+        if len(given) != len(specs):
+            raise ModelInputError(f"the network takes {len(specs)} inputs, {len(given)} were given")
+        for array, spec in zip(given, specs, strict=True):
+            if array.shape != spec.shape or str(array.dtype) != spec.dtype:
+                raise ModelInputError(f"an input is {array.dtype}{list(array.shape)}; the network takes {spec}")
+        return given
+
+    @cached_property
+    def outputs(self) -> list[np.ndarray]:
+        """What the network returns."""
+        return _run(_operator_by_operator(self.module, self.threads), self.inputs)
+
+    @cached_property
+    def _trace(self) -> dict[int, np.ndarray]:
+        nodes = self.graph.nodes
+        shown = [i for i in self.graph.coverable if nodes[i].value is ValueKind.TENSOR]
+        values = dict(zip(self.graph.inputs, self.inputs, strict=True))
+        if shown:
+            exposed = with_outputs(self.module, self.graph, shown)
+            values.update(zip(shown, _run(_operator_by_operator(exposed, self.threads), self.inputs), strict=True))
+        return values
+
+
+def _operator_by_operator(module: Any, threads: int) -> Any:
+    """Compile with one kernel per operator; equal operators share it."""
+    graph = DataflowGraph.from_module(module)
+    native = TVMBackend()
+    cover = []
+    for index in graph.coverable:
+        node = graph.nodes[index]
+        fusible = node.kind is NodeKind.CALL and node.op_kind <= OpKind.ANCHOR and node.value is ValueKind.TENSOR
+        cover.append(CandidatePartition(SubGraph(graph, IndexSet([index])), native.name if fusible else HOST))
+    try:
+        return compile_partitioned(apply(module, graph, cover, {native.name: native}), [native], threads)
+    except CollageError as error:
+        raise CollageError(f"TVM cannot compute reference values for the network: {error}") from error
+
+
+def _run(executable: Any, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+    vm = VirtualMachine(executable, tvm.cpu())
+    result = vm["main"](*(tvm.runtime.tensor(array) for array in inputs))
+    return [t.numpy() for t in ([result] if isinstance(result, tvm.runtime.Tensor) else result)]

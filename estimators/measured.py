@@ -1,0 +1,181 @@
+"""MeasuredEstimator: the latency of a candidate is what it takes on the device (RFC 0062, "CostEstimator").
+
+Look up, build in parallel, time one thing at a time, write down at once: batch after batch, so that a run that is interrupted has
+on disk whatever it measured.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from collage.cost import Cost
+from collage.device import describe
+from collage.errors import CodegenError
+from collage.estimate import CostEstimator, Samples, Workload
+from collage.graph.dataflow_graph import DataflowGraph
+from collage.measure.artifact import Artifact, Preparation, prepare, write_arrays
+from collage.measure.builder import build_all
+from collage.measure.job import Job
+from collage.measure.protocol import Protocol
+from collage.measure.reference import ReferenceRun
+from collage.measure.runner import Measurement, Runner
+from collage.measure.statistics import Summary
+from collage.progress import Reporter
+from collage.records import Record, RecordDatabase, key_of
+from collage.runtime.threads import default_threads
+from estimators.cached import CachedEstimator
+
+Rivals = list[Workload]
+
+
+class MeasuredEstimator(CostEstimator):
+    """Measures what the records do not hold.
+
+    Parameters
+    ----------
+    records: a database or the path of one; None is the default one in the user's cache folder.
+    protocol: how to time; None is the default `Protocol()`.
+    build_jobs: processes that compile at the same time; None is one per processor.
+    timeout_s: seconds after which a candidate that does not compile, load or answer is Invalid.
+    reporter: told of progress.
+    """
+
+    def __init__(
+        self,
+        records: RecordDatabase | str | os.PathLike[str] | None = None,
+        protocol: Protocol | None = None,
+        build_jobs: int | None = None,
+        timeout_s: float = 60.0,
+        reporter: Reporter | None = None,
+    ) -> None:
+        self.records = records
+        self.protocol = protocol
+        self.build_jobs = build_jobs
+        self.timeout_s = timeout_s
+        self.reporter = reporter
+
+    def estimate(self, workloads: Sequence[Workload]) -> list[Cost]:
+        with ExitStack() as stack:
+            records = self.records
+            if not isinstance(records, RecordDatabase):
+                records = stack.enter_context(RecordDatabase(records))
+            protocol = self.protocol or Protocol()
+            device = _DeviceEstimator(records, protocol, self.build_jobs, self.timeout_s, self.reporter or Reporter())
+            return CachedEstimator(records, fallback=device, protocol=protocol).estimate(workloads)
+
+
+class _DeviceEstimator(CostEstimator):
+    """Measures everything it is asked for, and records it."""
+
+    def __init__(
+        self, records: RecordDatabase, protocol: Protocol, build_jobs: int | None, timeout_s: float, reporter: Reporter
+    ) -> None:
+        self.records = records
+        self.protocol = protocol
+        self.build_jobs = build_jobs
+        self.timeout_s = timeout_s
+        self.reporter = reporter
+
+    def estimate(self, workloads: Sequence[Workload]) -> list[Cost]:
+        self.records.require_writable()
+        groups: dict[tuple[str, int], Rivals] = {}
+        for workload in workloads:
+            groups.setdefault((workload.structure, workload.threads), []).append(workload)
+        self.reporter.stage("measuring", len(workloads))
+        costs: dict[Workload, Cost] = {}
+        jobs = self.build_jobs or default_threads()
+        ordered = sorted(groups.values(), key=lambda rivals: len(rivals[0].operators))
+        with Runner(workloads[0].threads, self.timeout_s) as runner:
+            for batch in _batches(ordered, 8 * jobs):
+                costs.update(self._measure_batch(batch, runner, jobs))
+        return [costs[w] for w in workloads]
+
+    def _measure_batch(self, batch: list[Rivals], runner: Runner, jobs: int) -> dict[Workload, Cost]:
+        costs: dict[Workload, Cost] = {}
+        with tempfile.TemporaryDirectory(prefix="collage-") as folder:
+            built = self._build(batch, Path(folder), jobs)
+            for number, rivals in enumerate(batch):
+                ready = [w for w in rivals if isinstance(built[w], Artifact)]
+                for workload in rivals:
+                    if workload not in ready:
+                        costs[workload] = self._record(workload, Measurement(reason=str(built[workload])))
+                if ready:
+                    self.reporter.step(ready[0].label.partition(" ")[2], 0)
+                    job = self._job(ready, [built[w] for w in ready], Path(folder) / f"data{number}")
+                    for workload, measurement in zip(ready, runner.measure(job), strict=True):
+                        costs[workload] = self._record(workload, measurement)
+                self.reporter.step(rivals[0].label.partition(" ")[2], len(rivals))
+        return costs
+
+    def _build(self, batch: list[Rivals], folder: Path, jobs: int) -> dict[Workload, Artifact | str]:
+        """The artifact of each workload, or why there is none."""
+        result: dict[Workload, Artifact | str] = {}
+        prepared: dict[Workload, Preparation] = {}
+        for number, workload in enumerate(w for rivals in batch for w in rivals):
+            try:
+                prepared[workload] = prepare(workload, folder / str(number))
+            except CodegenError as error:
+                result[workload] = str(error)
+        result.update(zip(prepared, build_all(list(prepared.values()), jobs, self.timeout_s), strict=True))
+        return result
+
+    def _job(self, rivals: Rivals, artifacts: Sequence[Artifact | str], folder: Path) -> Job:
+        samples = _samples(rivals[0])
+        folder.mkdir()
+        return Job(
+            artifacts=tuple(a for a in artifacts if isinstance(a, Artifact)),
+            inputs=write_arrays(samples.inputs, folder, "input"),
+            expected=write_arrays(samples.outputs, folder, "expected"),
+            protocol=self.protocol,
+            threads=rivals[0].threads,
+        )
+
+    def _record(self, workload: Workload, measurement: Measurement) -> Cost:
+        """Turn a measurement into a cost that is on disk before the next one starts."""
+        cost = cost_of(measurement)
+        device = describe(workload.backend.device)
+        record = Record.of(
+            key_of(workload, device, self.protocol),
+            cost,
+            timings=measurement.samples,
+            label=workload.label,
+            operators=workload.operators,
+            description=workload.description,
+            device=device.as_dict(),
+        )
+        self.records.put(record)
+        return cost
+
+
+def cost_of(measurement: Measurement) -> Cost:
+    """Median and spread of what was sampled; Invalid, with the reason, when nothing was."""
+    if not measurement.valid:
+        return Cost.invalid(measurement.reason)
+    summary = Summary.of(measurement.samples)
+    spread = summary.spread if math.isfinite(summary.spread) else summary.median
+    return Cost(summary.median, spread, summary.count, measurement.reason)
+
+
+def _samples(workload: Workload) -> Samples:
+    if workload.samples is not None:
+        return workload.samples()
+    graph = DataflowGraph.from_module(workload.module)
+    run = ReferenceRun(workload.module, graph, workload.threads)
+    return Samples(tuple(run.inputs), tuple(run.outputs))
+
+
+def _batches(groups: list[Rivals], size: int) -> Iterator[list[Rivals]]:
+    """Groups in runs of about `size` workloads."""
+    batch: list[Rivals] = []
+    for rivals in groups:
+        batch.append(rivals)
+        if sum(map(len, batch)) >= size:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
