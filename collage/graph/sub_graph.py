@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.index_set import IndexSet
-from collage.graph.kinds import OpKind
+from collage.graph.kinds import NodeKind, OpKind, ValueKind
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,8 @@ class _Boundary(NamedTuple):
     entries: tuple[int, ...]
     exits: tuple[int, ...]
     taps: tuple[int, ...]
-    inputs: frozenset[int]
-    outputs: frozenset[int]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
     depth: int
     kind: OpKind
 
@@ -108,6 +108,18 @@ class SubGraph:
         return "+".join(names[:6]) + (f"+{len(names) - 6} more" if len(names) > 6 else "")
 
     @property
+    def has_tensor_boundary(self) -> bool:
+        """Whether only tensors go in and come out, and something is computed: what an external compiler can take."""
+        nodes = self.graph.nodes
+        crossing = (*self.boundary.exits, *self.boundary.inputs)
+        return self.has_call and all(nodes[i].value is ValueKind.TENSOR for i in crossing)
+
+    @property
+    def has_call(self) -> bool:
+        """Whether a call is inside, rather than tuples and projections alone."""
+        return any(self.graph.nodes[i].kind is NodeKind.CALL for i in self.inside)
+
+    @property
     def is_convex(self) -> bool:
         """Whether no path leaves the sub-graph and re-enters it.
 
@@ -167,7 +179,9 @@ class SubGraph:
             if node.op_kind > kind:
                 kind = node.op_kind
         depth = max(depths.values(), default=0)
-        return _Boundary(tuple(entries), tuple(exits), tuple(taps), frozenset(inputs), frozenset(outputs), depth, kind)
+        return _Boundary(
+            tuple(entries), tuple(exits), tuple(taps), tuple(sorted(inputs)), tuple(sorted(outputs)), depth, kind
+        )
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, SubGraph) and self.inside == other.inside and self.graph is other.graph

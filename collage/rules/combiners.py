@@ -1,0 +1,137 @@
+"""Combiner rules: when two neighbouring candidates may become one (RFC 0062, "CombinerRule").
+
+`CombinePartitionRule` finds the pairs and checks that the union is convex and not too deep; a combiner only says
+whether these two fit together. Most combiners join along an edge, *upstream* to *downstream*; a horizontal one joins
+two that share an input. Constants need no rule of their own to be joined to their users: they are pulled in when a
+candidate is extracted.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+from collage.graph.kinds import NodeKind, OpKind
+from collage.graph.sub_graph import SubGraph
+
+
+class CombinerRule(ABC):
+    """Says whether two disjoint sub-graphs may be joined.
+
+    Attributes
+    ----------
+    horizontal: False when it joins along an edge; True when it joins sub-graphs that share an input and do not touch.
+    """
+
+    horizontal: ClassVar[bool] = False
+
+    @abstractmethod
+    def joins(self, upstream: SubGraph, downstream: SubGraph) -> bool:
+        """Whether to join. An exit of `upstream` feeds an entry of `downstream`; if horizontal, both read one value."""
+
+
+@dataclass(frozen=True)
+class CombineByKind(CombinerRule):
+    """Joins an upstream of at most one operator kind to a downstream of at most another."""
+
+    upstream_kind: OpKind
+    downstream_kind: OpKind
+
+    def joins(self, upstream: SubGraph, downstream: SubGraph) -> bool:
+        return upstream.kind <= self.upstream_kind and downstream.kind <= self.downstream_kind
+
+
+@dataclass(frozen=True)
+class CombineTupleArguments(CombinerRule):
+    """Joins the producers of a tuple to the tuple, and a tuple to the injective call (concatenate) that takes it."""
+
+    max_kind: OpKind = OpKind.INJECTIVE
+
+    def joins(self, upstream: SubGraph, downstream: SubGraph) -> bool:
+        nodes = upstream.graph.nodes
+        if downstream.kind is OpKind.TUPLE and upstream.kind <= self.max_kind:
+            return all(nodes[i].kind is NodeKind.TUPLE for i in downstream.boundary.entries)
+        if upstream.kind is OpKind.TUPLE and downstream.kind <= self.max_kind:
+            return all(nodes[i].kind is NodeKind.TUPLE for i in upstream.boundary.exits)
+        return False
+
+
+@dataclass(frozen=True)
+class CombineTupleProjections(CombinerRule):
+    """Joins a call that returns a tuple (split, batch normalisation) to projections of its result."""
+
+    max_kind: OpKind = OpKind.ANCHOR
+
+    def joins(self, upstream: SubGraph, downstream: SubGraph) -> bool:
+        if upstream.kind > self.max_kind:
+            return False
+        nodes, exits = upstream.graph.nodes, upstream.boundary.exits
+        return all(
+            nodes[i].kind is NodeKind.TUPLE_GET and nodes[i].inputs[0] in exits for i in downstream.boundary.entries
+        )
+
+
+@dataclass(frozen=True)
+class CombineConstants(CombinerRule):
+    """Joins operators that read nothing but constants to whoever reads them."""
+
+    def joins(self, upstream: SubGraph, downstream: SubGraph) -> bool:
+        return not upstream.boundary.inputs and upstream.kind is not OpKind.OPAQUE
+
+
+@dataclass(frozen=True)
+class CombineAnything(CombinerRule):
+    """Joins any two neighbours: for backends that fuse as they like."""
+
+    def joins(self, upstream: SubGraph, downstream: SubGraph) -> bool:
+        return True
+
+
+@dataclass(frozen=True)
+class CombineVerticalAnchors(CombinerRule):
+    """Joins two sub-graphs with one anchor each, one directly feeding the other (convolution after convolution)."""
+
+    max_kind: OpKind = OpKind.ANCHOR
+
+    def joins(self, upstream: SubGraph, downstream: SubGraph) -> bool:
+        one_each = _anchors(upstream) == 1 and _anchors(downstream) == 1
+        return one_each and max(upstream.kind, downstream.kind) <= self.max_kind
+
+
+@dataclass(frozen=True)
+class CombineHorizontalAnchors(CombinerRule):
+    """Joins two sub-graphs with an anchor each, of one operator and reading the same value (query, key, value
+    projections).
+
+    The result has one exit more than its parts; to join three or more, the joined sub-graphs must agree on the
+    operator.
+    """
+
+    horizontal: ClassVar[bool] = True
+    max_kind: OpKind = OpKind.ANCHOR
+
+    def joins(self, upstream: SubGraph, downstream: SubGraph) -> bool:
+        if max(upstream.kind, downstream.kind) > self.max_kind:
+            return False
+        shared = frozenset(upstream.boundary.inputs).intersection(downstream.boundary.inputs)
+        first, second = _anchor_ops_reading(upstream, shared), _anchor_ops_reading(downstream, shared)
+        return len(first) == 1 and first == second
+
+
+def _anchors(sub_graph: SubGraph) -> int:
+    return sum(sub_graph.graph.nodes[i].op_kind is OpKind.ANCHOR for i in sub_graph.inside)
+
+
+def _anchor_ops_reading(sub_graph: SubGraph, values: frozenset[int]) -> set[str]:
+    """Operators of the anchors that read one of `values` directly."""
+    nodes = (sub_graph.graph.nodes[i] for i in sub_graph.boundary.entries)
+    return {n.op for n in nodes if n.op_kind is OpKind.ANCHOR and not values.isdisjoint(n.inputs)}
+
+
+#: What TVM's own fusion does, as three joins along an edge; each kind means "that or less".
+NATIVE_KIND_TABLE: tuple[CombinerRule, ...] = (
+    CombineByKind(OpKind.ANCHOR, OpKind.BROADCAST),
+    CombineByKind(OpKind.BROADCAST, OpKind.REDUCTION),
+    CombineByKind(OpKind.INJECTIVE, OpKind.INJECTIVE),
+)
