@@ -9,6 +9,7 @@ from tvm import relax
 
 from collage.errors import FrontendError
 from collage.frontend.fold_affine import FOLDINGS
+from collage.frontend.fold_constants import fold_constants
 from collage.frontend.rewriting import bindings, rewrite
 from collage.frontend.simplify import SIMPLIFICATIONS
 from collage.frontend.specs import static_shape
@@ -36,14 +37,13 @@ def canonicalise(mod: tvm.IRModule) -> tvm.IRModule:
     mod, _ = _rewritten(mod, ())  # one block, flat outputs: what the passes below expect
     clean = tvm.ir.transform.Sequential(
         [
-            relax.transform.FoldConstant(),
             relax.transform.EliminateCommonSubexpr(),
             relax.transform.CanonicalizeBindings(),
             relax.transform.DeadCodeElimination(["main"]),
         ]
     )
     for _ in range(_MAX_RUNS):
-        mod, changed = _rewritten(clean(mod), (*SIMPLIFICATIONS, *FOLDINGS))
+        mod, changed = _rewritten(clean(fold_constants(mod)), (*SIMPLIFICATIONS, *FOLDINGS))
         if not changed:
             break
     mod = clean(mod)

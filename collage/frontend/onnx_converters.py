@@ -132,11 +132,11 @@ def _gather(node: Node) -> Any:
     shape = _shape(data)
     axis = int(node.attributes.get("axis", 0)) % len(shape)
     known = constant(indices)
-    if known is None:
-        return op.take(data, indices, axis, mode="wrap")
-    if (known < -shape[axis]).any() or (known >= shape[axis]).any():
-        raise FrontendError(f"{describe(node.proto)}: an index is outside [-{shape[axis]}, {shape[axis] - 1}]")
-    return op.take(data, relax.const(np.where(known < 0, known + shape[axis], known).astype(known.dtype)), axis)
+    if known is not None:
+        if (known < -shape[axis]).any() or (known >= shape[axis]).any():
+            raise FrontendError(f"{describe(node.proto)}: an index is outside [-{shape[axis]}, {shape[axis] - 1}]")
+        indices = relax.const(np.where(known < 0, known + shape[axis], known).astype(known.dtype))
+    return op.take(data, indices, axis, mode="wrap")  # the default mode reads out of bounds when an index is
 
 
 def _tile(node: Node) -> Any:

@@ -7,7 +7,7 @@ often a variable is used, and return an expression (nested calls are fine) or No
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tvm
@@ -60,8 +60,8 @@ def rewrite(function: relax.Function, rules: Sequence[Rule]) -> tuple[relax.Func
     """
     counts: Counter[Any] = Counter()
     for _, value in bindings(function):
-        counts.update(_variables(value))
-    counts.update(_variables(function.body.body))
+        counts.update(variables(value))
+    counts.update(variables(function.body.body))
     builder = relax.BlockBuilder()
     scope = Scope(builder)
     replaced: dict[Any, Any] = {}
@@ -71,10 +71,10 @@ def rewrite(function: relax.Function, rules: Sequence[Rule]) -> tuple[relax.Func
             for parameter in function.params:
                 scope.record(parameter, counts[parameter])
             for variable, value in bindings(function):
-                value, applied = _apply(rules, _substitute(value, replaced), scope, builder)
+                value, applied = _apply(rules, substitute(value, replaced), scope, builder)
                 if applied:
                     changed = True
-                    for read in _variables(value):
+                    for read in variables(value):
                         scope.record(read, 1)
                 if not isinstance(value, (relax.Var, tvm.ir.GenericConst)):
                     value = builder.emit(value, name_hint=variable.name)
@@ -82,7 +82,7 @@ def rewrite(function: relax.Function, rules: Sequence[Rule]) -> tuple[relax.Func
                 else:
                     scope.record(value, counts[variable] - 1)
                 replaced[variable] = value
-            outputs = list(_flat(_substitute(function.body.body, replaced), scope, builder))
+            outputs = list(_flat(substitute(function.body.body, replaced), scope, builder))
             if not outputs:
                 raise FrontendError("the network has no outputs")
             result = builder.emit_output(outputs[0] if len(outputs) == 1 else relax.Tuple(outputs))
@@ -116,28 +116,29 @@ def _flat(result: Any, scope: Scope, builder: relax.BlockBuilder) -> Iterator[An
         yield result
 
 
-def _substitute(value: Any, replaced: dict[Any, Any]) -> Any:
+def substitute(value: Any, replaced: Mapping[Any, Any]) -> Any:
+    """A bound value with variables replaced."""
     if isinstance(value, relax.Var):
         return replaced.get(value, value)
     if isinstance(value, relax.Tuple):
-        return relax.Tuple([_substitute(entry, replaced) for entry in value.fields])
+        return relax.Tuple([substitute(entry, replaced) for entry in value.fields])
     if isinstance(value, relax.TupleGetItem):
-        return relax.TupleGetItem(_substitute(value.tuple_value, replaced), value.index)
+        return relax.TupleGetItem(substitute(value.tuple_value, replaced), value.index)
     if isinstance(value, relax.Call):
-        arguments = [_substitute(argument, replaced) for argument in value.args]
+        arguments = [substitute(argument, replaced) for argument in value.args]
         return relax.Call(value.op, arguments, value.attrs, value.ty_args)
     return value
 
 
-def _variables(value: Any) -> Iterator[Any]:
+def variables(value: Any) -> Iterator[Any]:
     """The variables that an expression reads, once per reading."""
     if isinstance(value, relax.Var):
         yield value
     elif isinstance(value, relax.Tuple):
         for entry in value.fields:
-            yield from _variables(entry)
+            yield from variables(entry)
     elif isinstance(value, relax.TupleGetItem):
-        yield from _variables(value.tuple_value)
+        yield from variables(value.tuple_value)
     elif isinstance(value, relax.Call):
         for argument in value.args:
-            yield from _variables(argument)
+            yield from variables(argument)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 from tvm import relax, tirx
 from tvm.relax import op
 
@@ -47,6 +48,9 @@ def _reshape(value: Any, scope: Scope) -> Any:
     data = value.args[0]
     if static_shape(data.ty) == shape:
         return data
+    known = constant(data)
+    if known is not None:
+        return relax.const(known.reshape(shape), dtype_of(value.ty))
     inner = scope.definition(data)
     if call_to(inner, *_RESHAPES):
         return op.reshape(inner.args[0], shape)
@@ -85,6 +89,9 @@ def _permutation(value: Any, scope: Scope) -> Any:
         return None
     data = value.args[0]
     axes = _axes(value)
+    known = constant(data)
+    if known is not None:
+        return relax.const(np.asarray(known.transpose(axes), order="C"), dtype_of(value.ty))
     inner = scope.definition(data)
     if call_to(inner, "relax.permute_dims"):
         first = _axes(inner)
