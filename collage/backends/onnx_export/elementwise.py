@@ -74,11 +74,6 @@ def _not_equal(c: Conversion) -> Value:
     return c.emit("Not", c.emit("Equal", left, right))
 
 
-def _fused_multiply_add(c: Conversion) -> Value:
-    c.require_dtype(FLOAT, 0, 1, 2)
-    return c.emit("Add", c.emit("Mul", c.value(0), c.value(1)), c.value(2))
-
-
 def _square(c: Conversion) -> Value:
     c.require_dtype(NUMERIC)
     return c.emit("Mul", c.value(0), c.value(0))
@@ -184,17 +179,19 @@ def _where(c: Conversion) -> Value:
     return c.emit("Where", c.value(0), c.value(1), c.value(2))
 
 
-def _full(index: int, fill: float | None) -> Converter:
-    """A tensor of one value: operand `index`, or `fill`; the shape is the result's own."""
+def _full(fill: float | None, like: bool) -> Converter:
+    """A tensor of one value: `fill`, or operand 1."""
 
     def convert(c: Conversion) -> Value:
         result = c.result
         if fill is not None:
             value = c.scalar(fill, result.dtype)
         else:
-            c.require(c.type(index).size == 1, "the fill value is no scalar")
-            value = c.reshape(c.cast(c.value(index), c.type(index).dtype, result.dtype), [1] * len(result.shape))
-        return c.emit("Expand", value, c.graph.ints(result.shape))
+            c.require(c.type(1).size == 1, "the fill value is no scalar")
+            value = c.reshape(c.cast(c.value(1), c.type(1).dtype, result.dtype), [1] * len(result.shape))
+        # The shape is static, but an input that nothing reads would be dropped from the model.
+        shape = c.emit("Shape", c.value(0)) if like else c.graph.ints(result.shape)
+        return c.emit("Expand", value, shape)
 
     return convert
 
@@ -251,7 +248,6 @@ CONVERTERS = table(
     ("relax.floor_mod", _remainder(floor=True)),
     ("relax.floor_divide", _floor_divide),
     ("relax.not_equal", _not_equal),
-    ("relax.ewise_fma", _fused_multiply_add),
     ("relax.square", _square),
     ("relax.rsqrt", _rsqrt),
     ("relax.trunc", _trunc),
@@ -268,11 +264,11 @@ CONVERTERS = table(
     ("relax.nn.dropout", _dropout),
     ("relax.astype", _astype),
     ("relax.where", _where),
-    ("relax.full", _full(1, None)),
-    ("relax.full_like", _full(1, None)),
-    ("relax.zeros", _full(0, 0)),
-    ("relax.zeros_like", _full(0, 0)),
-    ("relax.ones", _full(0, 1)),
-    ("relax.ones_like", _full(0, 1)),
+    ("relax.full", _full(None, like=False)),
+    ("relax.full_like", _full(None, like=True)),
+    ("relax.zeros", _full(0, like=False)),
+    ("relax.zeros_like", _full(0, like=True)),
+    ("relax.ones", _full(1, like=False)),
+    ("relax.ones_like", _full(1, like=True)),
     ("relax.arange", _arange),
 )

@@ -30,15 +30,14 @@ def _layer_norm(c: Conversion) -> Value:
     c.require_dtype(FLOAT, 0, 1, 2)
     axes = axes_of(c.attrs.axes, c.type(0).rank)
     c.require(_trailing(c, axes) and list(axes) == sorted(axes), f"axes {axes} are not the last ones in order")
-    scale, bias = _affine(c, 1, 2)
+    scale, bias = _affine(c)
     return c.emit("LayerNormalization", c.value(0), scale, bias, axis=min(axes), epsilon=float(c.attrs.epsilon))
 
 
-def _affine(c: Conversion, gamma: int, beta: int) -> tuple[Value, Value]:
-    """Scale and offset; ones and zeros where the attributes switch them off."""
-    scale = c.value(gamma) if c.attrs.scale else c.graph.constant(np.ones(c.type(gamma).shape, dtype=np.float32))
-    bias = c.value(beta) if c.attrs.center else c.graph.constant(np.zeros(c.type(beta).shape, dtype=np.float32))
-    return scale, bias
+def _affine(c: Conversion) -> tuple[Value, Value]:
+    """Scale and offset: operands 1 and 2. TVM applies them even where the attributes switch them off."""
+    c.require(bool(c.attrs.scale and c.attrs.center), "a normalisation without scale or offset")
+    return c.value(1), c.value(2)
 
 
 def _rms_norm(c: Conversion) -> Value:
@@ -55,7 +54,7 @@ def _batch_norm(c: Conversion) -> Values:
     c.require_dtype(FLOAT, 0, 1, 2, 3, 4)
     c.require(not c.attrs.training, "batch normalisation in training mode")
     c.require(axis_of(c.attrs.axis, c.type(0).rank) == 1, f"the channel axis {c.attrs.axis}")
-    scale, bias = _affine(c, 1, 2)
+    scale, bias = _affine(c)
     epsilon = float(c.attrs.epsilon)
     normal = c.emit("BatchNormalization", c.value(0), scale, bias, c.value(3), c.value(4), epsilon=epsilon)
     return normal, c.value(3), c.value(4)
@@ -66,7 +65,7 @@ def _group_norm(c: Conversion) -> Value:
     data, groups = c.type(0), int(c.attrs.num_groups)
     c.require(axis_of(c.attrs.channel_axis, data.rank) == 1, f"the channel axis {c.attrs.channel_axis}")
     c.require(axes_of(c.attrs.axes, data.rank) == tuple(range(2, data.rank)), f"axes {tuple(c.attrs.axes)}")
-    scale, bias = _affine(c, 1, 2)
+    scale, bias = _affine(c)
     ones, zeros = (c.graph.constant(np.full(groups, fill, dtype=np.float32)) for fill in (1, 0))
     rows = c.reshape(c.value(0), (data.shape[0], groups, data.size // data.shape[0] // groups))
     normal = c.emit("InstanceNormalization", rows, ones, zeros, epsilon=float(c.attrs.epsilon))
@@ -80,7 +79,7 @@ def _instance_norm(c: Conversion) -> Value:
     rank = c.type(0).rank
     c.require(axis_of(c.attrs.channel_axis, rank) == 1, f"the channel axis {c.attrs.channel_axis}")
     c.require(axes_of(c.attrs.axes, rank) == tuple(range(2, rank)), f"axes {tuple(c.attrs.axes)}")
-    scale, bias = _affine(c, 1, 2)
+    scale, bias = _affine(c)
     return c.emit("InstanceNormalization", c.value(0), scale, bias, epsilon=float(c.attrs.epsilon))
 
 
@@ -112,12 +111,6 @@ def _pad(c: Conversion) -> Value:
     if mode == "constant":
         return c.emit("Pad", c.value(0), pads, c.scalar(float(c.attrs.pad_value), data.dtype), mode=mode)
     return c.emit("Pad", c.value(0), pads, mode=mode)
-
-
-def _pixel_shuffle(c: Conversion) -> Value:
-    c.require_dtype(FLOAT)
-    c.require(c.type(0).rank == 4, "a pixel shuffle of another rank than 4")
-    return c.emit("DepthToSpace", c.value(0), blocksize=int(c.attrs.upscale_factor), mode="CRD")
 
 
 def _resize2d(c: Conversion) -> Value:
@@ -156,6 +149,5 @@ CONVERTERS = table(
     ("relax.nn.attention", _attention),
     ("relax.nn.attention_bias", _attention),
     ("relax.nn.pad", _pad),
-    ("relax.nn.pixel_shuffle", _pixel_shuffle),
     ("relax.image.resize2d", _resize2d),
 )

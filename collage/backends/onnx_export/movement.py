@@ -102,9 +102,7 @@ def _split(c: Conversion) -> Values:
 
 def _take(c: Conversion) -> Value:
     c.require_dtype(INTEGER, 1)
-    data, shape = c.value(0), c.type(0).shape
-    if c.attrs.axis is None:
-        data, shape = c.reshape(data, (c.type(0).size,)), (c.type(0).size,)
+    shape = c.type(0).shape
     axis = 0 if c.attrs.axis is None else axis_of(c.attrs.axis, len(shape))
     indices, dtype, mode = c.value(1), c.type(1).dtype, str(c.attrs.mode)
     if mode == "clip":
@@ -114,7 +112,7 @@ def _take(c: Conversion) -> Value:
     else:
         # "fast": indices outside the tensor are the program's fault, in TVM as in the engines.
         c.require(mode == "fast", f"the mode {mode!r}")
-    return c.emit("Gather", data, indices, axis=axis)
+    return c.emit("Gather", c.value(0), indices, axis=axis)
 
 
 def _gather_elements(c: Conversion) -> Value:

@@ -63,5 +63,6 @@ def empty_outputs(function: Any) -> list[Any]:
     ty = function.ret_ty
     fields = list(ty.fields) if isinstance(ty, relax.TupleType) else [ty]
     return [
-        tvm.runtime.tensor(np.full([int(d) for d in field.shape.values], 77).astype(str(field.dtype))) for field in fields
+        tvm.runtime.tensor(np.full([int(d) for d in field.shape.values], 77).astype(str(field.dtype)))
+        for field in fields
     ]
