@@ -67,6 +67,29 @@ class CompiledExecutable:
             temporary.unlink(missing_ok=True)
 
 
+@dataclass(frozen=True)
+class Blob:
+    """What an engine makes one symbol of, in a file of its own: how candidates and rival plans reach the timing process."""
+
+    symbol: str
+    path: str
+    engine: str
+    options: Mapping[str, Any]
+
+
+def write_blob(backend: Backend, function: Any, threads: int, folder: Path) -> Blob:
+    """Write what the engine runs for one `Codegen` function to `folder`.
+
+    Raises
+    ------
+    CodegenError: the backend cannot take the function.
+    """
+    symbol = str(function.attrs["global_symbol"])
+    path = folder / f"{symbol}.blob"
+    path.write_bytes(backend.engine_blob(function))
+    return Blob(symbol, str(path), backend.name, backend.engine_options(threads))
+
+
 def build(
     partitioned: Any,
     backends: Iterable[Backend],
@@ -86,18 +109,31 @@ def build(
     ------
     CodegenError: a backend, or TVM, cannot compile its part; the message says which and why.
     """
-    info = {
-        "format": 1,
-        "collage": collage.__version__,
-        "tvm": tvm.__version__,
-        "threads": threads,
-        "engines": codegen_names(partitioned),
-        "inputs": [astuple(spec) for spec in input_specs(partitioned)],
-        "outputs": [astuple(spec) for spec in output_specs(partitioned)],
-        **(metadata or {}),
-    }
+    info = _metadata(partitioned, threads, metadata or {})
     executable = compile_partitioned(partitioned, backends, threads, [native.metadata_module(info)])
-    return CompiledExecutable(executable, json.loads(json.dumps(info)))
+    return CompiledExecutable(executable, info)
+
+
+def build_untouched(module: Any, threads: int, metadata: Mapping[str, Any] | None = None) -> CompiledExecutable:
+    """TVM's own default build of a canonical module: what ships where no placement beats it.
+
+    Raises
+    ------
+    CodegenError: TVM cannot compile the network.
+    """
+    info = _metadata(module, threads, metadata or {})
+    executable = compile_untouched(module, threads, [native.metadata_module(info)])
+    return CompiledExecutable(executable, info)
+
+
+def compile_untouched(module: Any, threads: int, carried: Sequence[Any] = ()) -> Any:
+    """The executable of TVM's own default pipeline. Raises CodegenError when that fails."""
+    target = tvm_lower.cpu_target(threads)
+    try:
+        lowered = tvm_lower.baseline_module(module, target)
+        return _compile(lowered, target, carried)
+    except Exception as error:  # TVM's own pipeline may fail in any way; then this rival is out, with the reason
+        raise CodegenError(f"TVM's default pipeline: {last_line(error)}") from error
 
 
 def compile_partitioned(module: Any, backends: Iterable[Backend], threads: int, carried: Sequence[Any] = ()) -> Any:
@@ -119,14 +155,34 @@ def compile_partitioned(module: Any, backends: Iterable[Backend], threads: int, 
             module = module.without_attr("const_name_to_constant")
         target = tvm_lower.cpu_target(threads)
         lowered = tvm_lower.lower(module, target, tuned)
-        external = list(lowered.attrs["external_mods"]) if lowered.attrs and "external_mods" in lowered.attrs else []
-        if external or carried:
-            lowered = lowered.with_attr("external_mods", [*external, *carried])
-        return tvm.compile(lowered, target=target, relax_pipeline=tvm.transform.Sequential([]))
+        return _compile(lowered, target, carried)
     except CollageError:
         raise
     except Exception as error:  # whatever a code generator raises is the reason why this candidate is Invalid
         raise CodegenError(f"cannot compile: {last_line(error)}") from error
+
+
+def _compile(lowered: Any, target: Any, carried: Sequence[Any]) -> Any:
+    external = list(lowered.attrs["external_mods"]) if lowered.attrs and "external_mods" in lowered.attrs else []
+    if external or carried:
+        lowered = lowered.with_attr("external_mods", [*external, *carried])
+    return tvm.compile(lowered, target=target, relax_pipeline=tvm.transform.Sequential([]))
+
+
+def _metadata(module: Any, threads: int, more: Mapping[str, Any]) -> dict[str, Any]:
+    """What a loaded model says of itself; lists and plain values only, as they come back from JSON."""
+    info = {
+        "format": 1,
+        "collage": collage.__version__,
+        "tvm": tvm.__version__,
+        "threads": threads,
+        "engines": codegen_names(module),
+        "inputs": [astuple(spec) for spec in input_specs(module)],
+        "outputs": [astuple(spec) for spec in output_specs(module)],
+        **more,
+    }
+    result: dict[str, Any] = json.loads(json.dumps(info))
+    return result
 
 
 def codegen_names(module: Any) -> list[str]:

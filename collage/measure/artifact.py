@@ -7,9 +7,7 @@ compiler, and what is timed is the kernel, or the blob, that will ship.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +16,7 @@ import tvm
 from tvm import relax
 
 from collage.backends.base import Backend
-from collage.build import compile_partitioned
+from collage.build import Blob, compile_partitioned, write_blob
 from collage.candidates import CandidatePartition
 from collage.estimate import Workload
 from collage.graph.dataflow_graph import DataflowGraph
@@ -37,15 +35,12 @@ class Artifact:
     ----------
     library: path of the shared library with the VM's bytecode and the native kernels.
     weights: paths of `.npy` files that follow the inputs as arguments of `main`.
-    blob: path of what the engine runs, None when there is no engine.
-    engine, options: name and settings of the engine.
+    blobs: what the engines run; their symbols are what the library calls.
     """
 
     library: str
     weights: tuple[str, ...] = ()
-    blob: str | None = None
-    engine: str = ""
-    options: Mapping[str, Any] = field(default_factory=dict)
+    blobs: tuple[Blob, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -75,9 +70,8 @@ def prepare(workload: Workload, directory: Path) -> Preparation:
     partition = partition_function(graph, candidate, backend, SYMBOL)
     library = str(directory / "candidate.so")
     if backend.style == "graph":
-        blob, options = directory / "blob", backend.engine_options(threads)
-        blob.write_bytes(backend.engine_blob(partition.function))
-        artifact = Artifact(library, blob=str(blob), engine=backend.name, options=options)
+        blob = write_blob(backend, partition.function, threads, directory)
+        artifact = Artifact(library, blobs=(blob,))
         module = _calling_module(graph, partition, relax.ExternFunc(SYMBOL), {})
     else:
         weights = _write_weights(graph, partition, directory) if backend.style == "native" else ()
@@ -90,7 +84,11 @@ def prepare(workload: Workload, directory: Path) -> Preparation:
 
 
 def compile_artifact(preparation: Preparation) -> Artifact:
-    """Compile to the shared library. Runs in a process of its own: a code generator that crashes takes only that one down."""
+    """Compile to the shared library.
+
+    Runs in a process of its own: a code generator that crashes takes only
+    that one down.
+    """
     module = tvm.ir.load_json(preparation.module_json)
     executable = compile_partitioned(module, [preparation.backend], preparation.threads)
     executable.export_library(preparation.artifact.library)
@@ -129,7 +127,3 @@ def write_arrays(arrays: tuple[np.ndarray, ...], directory: Path, prefix: str) -
         np.save(path, array)
         paths.append(str(path))
     return tuple(paths)
-
-
-def describe_artifact(artifact: Artifact) -> str:
-    return json.dumps({"engine": artifact.engine or "tvm", "library": Path(artifact.library).name})

@@ -20,6 +20,7 @@ class Protocol:
     time_limit_s: seconds that one group of rivals may be sampled for once all have `min_samples`.
     slow_factor: a candidate this many times slower than its fastest rival is stopped with the samples it has.
     evict_bytes: bytes overwritten per core before a cold sample.
+    span: "kernels" times from the first to the last kernel inside the virtual machine; "call" times the whole call, from Python.
     tolerance: largest absolute error over largest absolute reference value; beyond it the candidate is Invalid.
     version: of the procedure itself.
     """
@@ -32,9 +33,14 @@ class Protocol:
     time_limit_s: float = 0.6
     slow_factor: float = 3.0
     evict_bytes: int = 8 << 20
+    span: Literal["kernels", "call"] = "kernels"
     tolerance: float = 1e-4
     version: int = 1
 
     def as_dict(self) -> dict[str, Any]:
         """For keys and records."""
         return asdict(self)
+
+
+#: End-to-end latency of whole networks: repeated calls as in a deployed process, many samples, rivals interleaved.
+END_TO_END = Protocol(weights="hot", span="call", warmup=3, min_samples=15, max_samples=75, time_limit_s=20.0)

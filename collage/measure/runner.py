@@ -99,15 +99,14 @@ class Runner:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._stderr,
+                bufsize=0,  # what has arrived is then always visible to the selector
                 env={**os.environ, **thread_environment(self.threads)},
                 start_new_session=True,
             )
         return self._process
 
     def _wait(self, stream: IO[bytes]) -> None:
-        """Until there is something to read. The pipe is unbuffered on our side only between frames, which is where we wait."""
-        if getattr(stream, "peek", None) and len(stream.peek(0)) > 0:  # type: ignore[attr-defined]
-            return
+        """Until there is something to read."""
         with selectors.DefaultSelector() as selector:
             selector.register(stream, selectors.EVENT_READ)
             if not selector.select(self.timeout_s):

@@ -1,0 +1,91 @@
+"""End-to-end latency of whole networks: rival plans, checked against the reference and timed interleaved in the timing process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from collage.backends.base import Backend
+from collage.build import Blob, compile_partitioned, compile_untouched, write_blob
+from collage.measure.artifact import Artifact, write_arrays
+from collage.measure.job import Job
+from collage.measure.protocol import Protocol
+from collage.measure.runner import Measurement, Runner
+
+
+def prepare_plan(partitioned: Any, backends: Sequence[Backend], threads: int, folder: Path) -> Artifact:
+    """Compile a partitioned network for the timing process: blobs stay in files, the rest becomes a library in `folder`.
+
+    Raises
+    ------
+    CodegenError: a backend, or TVM, cannot compile its part.
+    """
+    folder.mkdir(parents=True)
+    by_name = {backend.name: backend for backend in backends}
+    blobs: list[Blob] = []
+    functions: dict[Any, Any] = {}
+    external: dict[str, str] = {}
+    for symbol, function in partitioned.functions_items():
+        name = str(function.attrs["Codegen"]) if isinstance(function, relax.Function) and "Codegen" in (function.attrs or {}) else ""
+        if name and by_name[name].style == "graph":
+            blobs.append(write_blob(by_name[name], function, threads, folder))
+            external[symbol.name_hint] = blobs[-1].symbol
+        else:
+            functions[symbol] = function
+    main = _call_externals(partitioned["main"], external)
+    module = tvm.IRModule({**functions, partitioned.get_global_var("main"): main}, attrs=partitioned.attrs)
+    library = str(folder / "plan.so")
+    compile_partitioned(module, backends, threads).export_library(library)
+    return Artifact(library, blobs=tuple(blobs))
+
+
+def measure_plans(
+    artifacts: Mapping[str, Artifact],
+    inputs: Sequence[np.ndarray],
+    expected: Sequence[np.ndarray],
+    protocol: Protocol,
+    threads: int,
+    folder: Path,
+    timeout_s: float = 300.0,
+) -> dict[str, Measurement]:
+    """Name of each plan -> its samples, in seconds; all plans take turns (A B C A B C)."""
+    folder.mkdir(parents=True, exist_ok=True)
+    job = Job(
+        artifacts=tuple(artifacts.values()),
+        inputs=write_arrays(tuple(inputs), folder, "input"),
+        expected=write_arrays(tuple(expected), folder, "expected"),
+        protocol=protocol,
+        threads=threads,
+    )
+    with Runner(threads, timeout_s) as runner:
+        return dict(zip(artifacts, runner.measure(job), strict=True))
+
+
+def prepare_untouched(module: Any, threads: int, folder: Path) -> Artifact:
+    """TVM's own default build of the canonical module, for the timing process. Raises CodegenError when it fails."""
+    folder.mkdir(parents=True)
+    library = str(folder / "plan.so")
+    compile_untouched(module, threads).export_library(library)
+    return Artifact(library)
+
+
+def _call_externals(main: Any, external: Mapping[str, str]) -> Any:
+    """`main` with calls of the given functions replaced by calls of packed functions."""
+    blocks = []
+    for block in main.body.blocks:
+        bindings = []
+        for binding in block.bindings:
+            value = binding.value
+            if isinstance(value, relax.Call) and getattr(value.op, "name_hint", None) in external:
+                out = binding.var.ty
+                fields = list(out.fields) if isinstance(out, relax.TupleType) else out
+                value = relax.op.call_dps_packed(external[value.op.name_hint], relax.Tuple(value.args), out_ty=fields)
+            bindings.append(relax.VarBinding(binding.var, value))
+        blocks.append(relax.DataflowBlock(bindings))
+    body = relax.SeqExpr(blocks, main.body.body)
+    return relax.Function(list(main.params), body, main.ret_ty, is_pure=True).with_attrs(main.attrs)

@@ -1,0 +1,295 @@
+"""partition(): the phases of RFC 0062 in their order, and the confirmation after them.
+
+1. rules of every backend; 2. candidates; 3. costs and search; then the searched plan and its rivals run end to end, and the best is
+the `Plan` that is returned. Phase 4 is the plan's own (`Plan.compile`).
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from collage import plugins
+from collage.backends.base import Backend
+from collage.candidates import HOST, CandidatePartition, CandidateSet, PartitionSpec
+from collage.confirm import SEARCHED, UNTOUCHED, Confirmation, Rival, confirm
+from collage.cost import Cost
+from collage.device import describe as describe_device
+from collage.errors import BackendUnavailableError, NoCoverError, PluginError, SearchInterrupted
+from collage.estimate import CostEstimator
+from collage.frontend import load
+from collage.graph.dataflow_graph import DataflowGraph
+from collage.graph.description import describe, structure_hash
+from collage.measure.protocol import END_TO_END, Protocol
+from collage.measure.reference import ReferenceRun
+from collage.plan import Plan, PlannedPartition
+from collage.progress import Reporter
+from collage.records import Record, RecordDatabase
+from collage.records.key import digest_of, plan_key
+from collage.rewrite import apply
+from collage.rules.gather import gather_candidates
+from collage.runtime.threads import configure_threads, default_threads
+from collage.search import Partitioning, Searcher, SearchProblem
+from collage.transitions import transition_costs
+from collage.workload import WorkloadFactory
+
+
+def partition(
+    model: Any,
+    backends: Sequence[str | Backend] | None = None,
+    searcher: str | Searcher = "dijkstra",
+    estimator: str | CostEstimator = "measured",
+    *,
+    records: str | Path | None = None,
+    threads: int | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    inputs: Sequence[np.ndarray] | None = None,
+    confirm_end_to_end: bool = True,
+    budget_s: float | None = None,
+    seed: int = 0,
+    reporter: Reporter | None = None,
+) -> Plan:
+    """Find which backend should run which part of a network.
+
+    Parameters
+    ----------
+    model: what `collage.load` takes, or what it gave.
+    backends: names or instances; None is every backend that is available here.
+    searcher, estimator: a name or an instance.
+    records: path of the records database; None is the default one in the user's cache folder.
+    threads: number of threads of the deployment; None is all processors of this process.
+    shapes: input name -> shape, for dynamic dimensions.
+    inputs: arrays to run candidates on; None makes legal random ones.
+    confirm_end_to_end: whether the plan is run against its rivals before it is returned.
+    budget_s: seconds that the search may take; None for no limit.
+    seed: of the searcher's and the inputs' random numbers.
+    reporter: told of progress.
+
+    Returns
+    -------
+    The plan to ship, with its reasons.
+
+    Raises
+    ------
+    FrontendError, PluginError, BackendUnavailableError, NoCoverError, RecordsError: see there.
+    SearchInterrupted: the user pressed Ctrl-C; what was measured is in the records, and the same call resumes.
+    """
+    reporter = reporter or Reporter()
+    threads = threads or default_threads()
+    configure_threads(threads)
+    with RecordDatabase(records) as database:
+        chosen = resolve_backends(backends)
+        offered = {"records": database, "reporter": reporter}
+        search_with: Searcher = create("searchers", searcher, offered)
+        estimate_with: CostEstimator = create("estimators", estimator, offered)
+        module = load(model, shapes)
+        session = _Session(module, chosen, threads, database, inputs, seed, reporter)
+        try:
+            return session.run(search_with, estimate_with, confirm_end_to_end, budget_s)
+        except KeyboardInterrupt:
+            raise SearchInterrupted(
+                f"interrupted; what was measured is kept in {database.path}, and the same command goes on from there"
+            ) from None
+        finally:
+            reporter.close()
+
+
+def resolve_backends(wanted: Sequence[str | Backend] | None) -> dict[str, Backend]:
+    """Name -> backend, available ones only, in the order of their declared priority.
+
+    Raises
+    ------
+    PluginError: a name is unknown. BackendUnavailableError: one that was asked for cannot be used here, or none can.
+    """
+    if wanted is None:
+        found = [plugins.load("backends", name) for name in plugins.names("backends")]
+        found = [b for b in found if b.availability().available]
+    else:
+        found = [plugins.load("backends", b) for b in wanted]
+    for backend in found:
+        state = backend.availability()
+        if not state.available:
+            raise BackendUnavailableError(f"backend {backend.name}: {state.reason}")
+    names = [b.name for b in found]
+    if not names:
+        raise BackendUnavailableError("no backend is available: `collage backends` says what each one lacks")
+    if len(set(names)) < len(names):
+        raise PluginError(f"two backends have the same name: {', '.join(sorted(n for n in names if names.count(n) > 1))}")
+    for backend in found:
+        clashes = sorted(backend.incompatible & set(names))
+        if clashes:
+            raise BackendUnavailableError(f"{backend.name} cannot live in one process with {', '.join(clashes)}: choose one")
+    return {b.name: b for b in sorted(found, key=lambda b: (b.priority, b.name))}
+
+
+def create(kind: plugins.Kind, wanted: Any, offered: Mapping[str, Any]) -> Any:
+    """A plug-in by name, given those of `offered` that its constructor takes; an instance as it is."""
+    if not isinstance(wanted, str):
+        return wanted
+    cls = plugins.load_class(kind, wanted)
+    accepted = inspect.signature(cls).parameters
+    return cls(**{name: value for name, value in offered.items() if name in accepted})
+
+
+class _Session:
+    """One network on its way through the phases."""
+
+    def __init__(
+        self,
+        module: Any,
+        backends: Mapping[str, Backend],
+        threads: int,
+        database: RecordDatabase,
+        inputs: Sequence[np.ndarray] | None,
+        seed: int,
+        reporter: Reporter,
+    ) -> None:
+        self.module = module
+        self.backends = backends
+        self.threads = threads
+        self.database = database
+        self.seed = seed
+        self.reporter = reporter
+        self.network = structure_hash(describe(module))
+        self.graph = DataflowGraph.from_module(module)
+        self.reference = ReferenceRun(module, self.graph, threads, inputs, seed)
+        self.workloads = WorkloadFactory(module, self.graph, backends, threads, self.reference.values)
+
+    def run(self, searcher: Searcher, estimator: CostEstimator, confirmed: bool, budget_s: float | None) -> Plan:
+        self.reporter.stage("enumerating candidates")
+        specs = [PartitionSpec(backend.rule(), backend.name) for backend in self.backends.values()]
+        candidates = gather_candidates(self.graph, specs)
+        protocol = getattr(estimator, "protocol", None) or Protocol()
+        problem = SearchProblem(
+            graph=self.graph,
+            candidates=candidates,
+            estimate=lambda asked: self._estimate(asked, estimator),
+            transitions=transition_costs(
+                list(self.backends.values()), self.threads, self.database, protocol, self.reporter
+            ),
+            priorities={name: backend.priority for name, backend in self.backends.items()},
+            budget_s=budget_s,
+            seed=self.seed,
+            progress=self.reporter.note,
+        )
+        found = searcher.search(problem)
+        rivals = self._single_backend(searcher, candidates, problem)
+        confirmation = self._confirm(found, rivals) if confirmed else None
+        choice = confirmation.shipped if confirmation else SEARCHED
+        shipped = found if choice == SEARCHED else rivals.get(choice)
+        return Plan(
+            module=self.module,
+            network=self.network,
+            choice=choice,
+            partitions=self._planned(shipped, problem) if shipped else (),
+            backends=self.backends,
+            threads=self.threads,
+            searched_cost=found.cost,
+            lower_bound=found.lower_bound,
+            confirmation=confirmation,
+            searcher=repr(searcher),
+            estimator=type(estimator).__name__,
+            notes=found.notes,
+        )
+
+    def _estimate(self, asked: Sequence[CandidatePartition], estimator: CostEstimator) -> list[Cost]:
+        workloads = [self.workloads.of(candidate) for candidate in asked]
+        unique = list(dict.fromkeys(workloads))
+        costs = dict(zip(unique, estimator.estimate(unique), strict=True))
+        return [costs[w] for w in workloads]
+
+    def _single_backend(self, searcher: Searcher, candidates: CandidateSet, problem: SearchProblem) -> dict[str, Partitioning]:
+        """What a user gets who picks one backend by hand: as few and as large partitions of it as there can be, and native
+        TVM, or whoever comes first, for what it does not take.
+        """
+        found: dict[str, Partitioning] = {}
+        order = sorted(self.backends.values(), key=lambda b: (b.style != "native", b.priority))
+        for backend in self.backends.values():
+            weight = {b.name: 1e3 + rank for rank, b in enumerate(order)} | {backend.name: 1.0}
+            valid = CandidateSet(c for c in candidates if c.backend == HOST or not problem.cost(c).is_invalid)
+            greedy = SearchProblem(
+                self.graph,
+                valid,
+                lambda asked, weight=weight: [Cost(weight[c.backend]) for c in asked],
+                priorities=problem.priorities,
+            )
+            try:
+                cover = searcher.search(greedy)
+            except NoCoverError:
+                continue
+            found[f"{backend.name} alone"] = replace(cover, cost=Cost.unknown("greedy"), lower_bound=0.0)
+        return found
+
+    def _confirm(self, found: Partitioning, rivals: Mapping[str, Partitioning]) -> Confirmation:
+        """End-to-end latencies from the records where all of them are there, measured together otherwise."""
+        plans = {SEARCHED: found, **rivals}
+        device = describe_device()
+        everyone = list(self.backends.values())
+        covers = {name: _cover_of(plan) for name, plan in plans.items()} | {UNTOUCHED: UNTOUCHED}
+        keys = {
+            name: plan_key(
+                digest_of({"network": self.network, "cover": cover, "rivals": sorted(map(json.dumps, covers.values()))}),
+                everyone, device, self.threads, END_TO_END,
+            )
+            for name, cover in covers.items()
+        }  # fmt: skip
+        known = self.database.get_many(keys.values())
+        if all(key in known for key in keys.values()):
+            return _recorded({name: known[key] for name, key in keys.items()})
+        makers = {
+            name: lambda plan=plan: apply(self.module, self.graph, plan.candidates, self.backends) for name, plan in plans.items()
+        }
+        result = confirm(
+            makers, self.module, everyone, self.threads, self.reference.inputs, self.reference.outputs, self.reporter
+        )
+        for rival in result.rivals:
+            note = {"shipped": result.shipped, "ratio": rival.ratio}
+            self.database.put(
+                Record.of(keys[rival.name], rival.latency, label=rival.name, description=note, device=device.as_dict())
+            )
+        return result
+
+    def _planned(self, shipped: Partitioning, problem: SearchProblem) -> tuple[PlannedPartition, ...]:
+        same: dict[int, list[CandidatePartition]] = {}
+        for candidate in problem.candidates:
+            same.setdefault(candidate.sub_graph.inside.bits, []).append(candidate)
+        planned = []
+        for candidate in shipped.candidates:
+            inside = candidate.sub_graph.inside
+            others = [c for c in same.get(inside.bits, []) if c.backend not in (candidate.backend, HOST)]
+            ranked = sorted((problem.cost(c).seconds, c.backend) for c in others if problem.cost(c).is_finite)
+            runner_up = ranked[0][1] if ranked else ""
+            planned.append(
+                PlannedPartition(
+                    backend=candidate.backend,
+                    nodes=tuple(inside),
+                    operators=tuple(self.graph.nodes[i].op for i in inside),
+                    composites=tuple((label, tuple(nodes)) for label, nodes in candidate.composites),
+                    cost=problem.cost(candidate),
+                    runner_up=runner_up,
+                    runner_up_cost=min(
+                        (problem.cost(c) for c in others if problem.cost(c).is_finite),
+                        key=lambda cost: cost.seconds,
+                        default=Cost.unknown(),
+                    ),
+                )
+            )
+        return tuple(planned)
+
+
+def _cover_of(plan: Partitioning) -> list[Any]:
+    return [[c.backend, c.sub_graph.inside.bits.__str__(), [label for label, _ in c.composites]] for c in plan.candidates]
+
+
+def _recorded(known: Mapping[str, Record]) -> Confirmation:
+    notes = {name: dict(record.description or {}) for name, record in known.items()}
+    rivals = tuple(
+        Rival(name, record.cost, tuple(notes[name]["ratio"]) if notes[name]["ratio"] else None) for name, record in known.items()
+    )
+    return Confirmation(str(notes[SEARCHED]["shipped"]), rivals)

@@ -1,0 +1,293 @@
+"""Plan: what the phases found, as data: which backend runs which nodes, at what cost, and why.
+
+A plan is saved as JSON that people can read and edit: change the `backend` of a partition, and phase 4 (`compile`) runs from it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from collage import plugins
+from collage.backends.base import Backend
+from collage.build import CompiledExecutable, build, build_untouched
+from collage.candidates import HOST, CandidatePartition
+from collage.confirm import SEARCHED, UNTOUCHED, Confirmation, Rival
+from collage.cost import Cost
+from collage.errors import CollageError, PlanError
+from collage.graph.dataflow_graph import DataflowGraph
+from collage.graph.description import describe, structure_hash
+from collage.graph.index_set import IndexSet
+from collage.graph.sub_graph import SubGraph
+from collage.rewrite import apply
+from collage.search import execution_order
+
+FORMAT = "collage-plan"
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class PlannedPartition:
+    """One partition of the plan that ships.
+
+    Attributes
+    ----------
+    backend: its name; `host` for nodes that stay on the virtual machine.
+    nodes: indices in the canonical module's dataflow graph.
+    operators: their operators, in order.
+    composites: (label, nodes) of library patterns inside.
+    cost: estimated latency, alone.
+    runner_up: backend of the next best candidate on the same nodes, "" when there is none, and its cost.
+    """
+
+    backend: str
+    nodes: tuple[int, ...]
+    operators: tuple[str, ...]
+    composites: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    cost: Cost = field(default_factory=Cost.zero)
+    runner_up: str = ""
+    runner_up_cost: Cost = field(default_factory=Cost.unknown)
+
+    @property
+    def margin(self) -> float:
+        """How much slower, relatively, the runner-up is; NaN when there is none."""
+        return self.runner_up_cost.seconds / self.cost.seconds - 1.0 if self.cost.seconds > 0 else float("nan")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A placement, confirmed or not, with its reasons.
+
+    Attributes
+    ----------
+    module: the canonical module that it is a plan for.
+    network: hash of that module's structure.
+    choice: name of the rival that ships: "collage" is the searched one.
+    partitions: of the plan that ships, in execution order.
+    backends: backend instances by name.
+    threads: number of threads of the deployment.
+    searched_cost: what the search said that its plan costs, in seconds, transitions included.
+    lower_bound: proven lower bound of that sum, in seconds.
+    confirmation: what was seen end to end; None when the plan was not confirmed.
+    searcher, estimator: what found it.
+    notes: what the user should know.
+    """
+
+    module: Any
+    network: str
+    choice: str
+    partitions: tuple[PlannedPartition, ...]
+    backends: Mapping[str, Backend]
+    threads: int
+    searched_cost: Cost = field(default_factory=Cost.unknown)
+    lower_bound: float = 0.0
+    confirmation: Confirmation | None = None
+    searcher: str = ""
+    estimator: str = ""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def additive_error(self) -> float:
+        """End-to-end latency of the searched plan over the sum of its costs, minus 1; NaN when not confirmed."""
+        if self.confirmation is None:
+            return float("nan")
+        return self.confirmation.of(SEARCHED).latency.seconds / self.searched_cost.seconds - 1.0
+
+    @property
+    def apparent_loss(self) -> float:
+        """How much slower, relatively, the searched plan is than the best rival; 0 when it is the best (RFC 0062)."""
+        if self.confirmation is None:
+            return float("nan")
+        best = min(r.latency.seconds for r in self.confirmation.rivals if not r.latency.is_unknown)
+        return self.confirmation.of(SEARCHED).latency.seconds / best - 1.0
+
+    def partitioned(self) -> Any:
+        """Phase 4: the module with one function per partition."""
+        graph = DataflowGraph.from_module(self.module)
+        candidates = [
+            CandidatePartition(
+                SubGraph(graph, IndexSet(p.nodes)), p.backend, tuple((label, IndexSet(n)) for label, n in p.composites)
+            )
+            for p in self.partitions
+        ]
+        return apply(self.module, graph, execution_order(graph, candidates), self.backends)
+
+    def compile(self) -> CompiledExecutable:
+        """Compile the plan: something to call, and to export into one file.
+
+        Raises
+        ------
+        CodegenError: a backend cannot compile its partition (after a plan was edited, say).
+        """
+        metadata = {
+            "network": self.network,
+            "choice": self.choice,
+            "partitions": [{"backend": p.backend, "operators": list(p.operators)} for p in self.partitions],
+            "versions": {name: b.version() for name, b in self.backends.items()},
+        }
+        if self.choice == UNTOUCHED:
+            return build_untouched(self.module, self.threads, metadata)
+        return build(self.partitioned(), list(self.backends.values()), self.threads, metadata)
+
+    def summary(self) -> str:
+        """A table of the partitions and of the rivals, for a terminal."""
+        from collage.report.summary import summarise
+
+        return summarise(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-compatible; `save` writes it."""
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "network": self.network,
+            "choice": self.choice,
+            "threads": self.threads,
+            "backends": {name: backend.version() for name, backend in self.backends.items()},
+            "searcher": self.searcher,
+            "estimator": self.estimator,
+            "searched_cost": _cost_to_dict(self.searched_cost),
+            "lower_bound_s": self.lower_bound,
+            "confirmation": None if self.confirmation is None else _confirmation_to_dict(self.confirmation),
+            "notes": list(self.notes),
+            "partitions": [_partition_to_dict(p) for p in self.partitions],
+        }
+
+    def save(self, path: str | Path) -> None:
+        """Write the plan as JSON.
+
+        Raises
+        ------
+        PlanError: the file cannot be written.
+        """
+        target = Path(path)
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(json.dumps(self.to_dict(), indent=1) + "\n")
+        except OSError as error:
+            raise PlanError(f"{target}: cannot write the plan: {error.strerror}") from error
+
+    @classmethod
+    def load(cls, path: str | Path, module: Any) -> Plan:
+        """Read a plan for `module`, the canonical module of the network that it was made for.
+
+        Raises
+        ------
+        PlanError: the file is missing, is not a plan, is of another version, or is for another network; or it was edited into
+            something that is not a cover, or names a backend that there is not.
+        """
+        source = Path(path)
+        try:
+            data = json.loads(source.read_text())
+        except OSError as error:
+            raise PlanError(f"{source}: cannot read the plan: {error.strerror}") from error
+        except ValueError as error:
+            raise PlanError(f"{source}: not a plan: {error}") from error
+        if not isinstance(data, dict) or data.get("format") != FORMAT:
+            raise PlanError(f"{source}: not a plan written by Collage")
+        if data.get("version") != VERSION:
+            raise PlanError(f"{source}: a plan of version {data.get('version')}; this Collage reads version {VERSION}: tune again")
+        network = structure_hash(describe(module))
+        if data.get("network") != network:
+            raise PlanError(f"{source}: the plan is for another network (its structure differs): tune this one")
+        try:
+            plan = _from_dict(data, module)
+        except (KeyError, TypeError, ValueError) as error:
+            raise PlanError(f"{source}: a field of the plan is missing or wrong: {error}") from error
+        _check(plan, source)
+        return plan
+
+
+def _from_dict(data: Mapping[str, Any], module: Any) -> Plan:
+    partitions = tuple(_partition_from_dict(p) for p in data["partitions"])
+    names = sorted({p.backend for p in partitions} - {HOST} | set(data["backends"]))
+    confirmation = data["confirmation"]
+    return Plan(
+        module=module,
+        network=data["network"],
+        choice=data["choice"],
+        partitions=partitions,
+        backends={name: plugins.load("backends", name) for name in names},
+        threads=int(data["threads"]),
+        searched_cost=_cost_from_dict(data["searched_cost"]),
+        lower_bound=float(data["lower_bound_s"]),
+        confirmation=None if confirmation is None else _confirmation_from_dict(confirmation),
+        searcher=data["searcher"],
+        estimator=data["estimator"],
+        notes=tuple(data["notes"]),
+    )
+
+
+def _check(plan: Plan, source: Path) -> None:
+    """An edited plan has to be a legal cover, and its nodes have to be those it names."""
+    graph = DataflowGraph.from_module(plan.module)
+    for number, partition in enumerate(plan.partitions):
+        if any(not 0 <= i < len(graph.nodes) for i in partition.nodes) or not partition.nodes:
+            raise PlanError(f"{source}: partition {number} names nodes that the network does not have: {list(partition.nodes)}")
+        operators = tuple(graph.nodes[i].op for i in partition.nodes)
+        if operators != partition.operators:
+            raise PlanError(f"{source}: partition {number} holds {list(operators)}, not {list(partition.operators)}")
+    if plan.choice == UNTOUCHED:
+        return
+    try:
+        execution_order(graph, [CandidatePartition(SubGraph(graph, IndexSet(p.nodes)), p.backend) for p in plan.partitions])
+    except CollageError as error:
+        raise PlanError(f"{source}: {error}") from error
+    for name, backend in plan.backends.items():
+        if any(p.backend == name for p in plan.partitions) and not backend.availability().available:
+            raise PlanError(f"{source}: the plan uses {name}: {backend.availability().reason}")
+
+
+def _partition_to_dict(partition: PlannedPartition) -> dict[str, Any]:
+    return {
+        "backend": partition.backend,
+        "nodes": list(partition.nodes),
+        "operators": list(partition.operators),
+        "composites": [[label, list(nodes)] for label, nodes in partition.composites],
+        "cost": _cost_to_dict(partition.cost),
+        "runner_up": partition.runner_up,
+        "runner_up_cost": _cost_to_dict(partition.runner_up_cost),
+    }
+
+
+def _partition_from_dict(data: Mapping[str, Any]) -> PlannedPartition:
+    return PlannedPartition(
+        backend=str(data["backend"]),
+        nodes=tuple(int(i) for i in data["nodes"]),
+        operators=tuple(str(op) for op in data["operators"]),
+        composites=tuple((str(label), tuple(int(i) for i in nodes)) for label, nodes in data["composites"]),
+        cost=_cost_from_dict(data["cost"]),
+        runner_up=str(data["runner_up"]),
+        runner_up_cost=_cost_from_dict(data["runner_up_cost"]),
+    )
+
+
+def _cost_to_dict(cost: Cost) -> dict[str, Any]:
+    """Seconds are null when the cost is Unknown, and "invalid" when it is Invalid: JSON has neither NaN nor infinity."""
+    seconds: Any = "invalid" if cost.is_invalid else None if cost.is_unknown else cost.seconds
+    return {"seconds": seconds, "spread": cost.spread, "samples": cost.samples, "reason": cost.reason}
+
+
+def _cost_from_dict(data: Mapping[str, Any]) -> Cost:
+    if data["seconds"] is None:
+        return Cost.unknown(data["reason"])
+    if data["seconds"] == "invalid":
+        return Cost.invalid(data["reason"])
+    return Cost(float(data["seconds"]), float(data["spread"]), int(data["samples"]), str(data["reason"]))
+
+
+def _confirmation_to_dict(confirmation: Confirmation) -> dict[str, Any]:
+    rivals = [{**asdict(replace(r, latency=Cost.zero())), "latency": _cost_to_dict(r.latency)} for r in confirmation.rivals]
+    return {"shipped": confirmation.shipped, "rivals": rivals}
+
+
+def _confirmation_from_dict(data: Mapping[str, Any]) -> Confirmation:
+    rivals = (
+        Rival(r["name"], _cost_from_dict(r["latency"]), None if r["ratio"] is None else tuple(r["ratio"])) for r in data["rivals"]
+    )
+    return Confirmation(data["shipped"], tuple(rivals))
+
+

@@ -1,0 +1,41 @@
+"""CollagePartition: the partitioner as a TVM pass, for people who have a pipeline of their own.
+
+    mod = tvm.transform.Sequential([
+        collage.CollagePartition(backends=["tvm", "openvino"]),
+        relax.transform.RunCodegen({"openvino": {"threads": 2}}),
+        ...
+    ])(mod)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+
+from collage.build import register_codegen
+from collage.partitioner import partition
+
+
+@tvm.transform.module_pass(opt_level=0, name="CollagePartition")
+class CollagePartition:
+    """Replaces `main` by the partitioned one: `Codegen` functions, ready for `RunCodegen`, and `Primitive` functions, for TVM.
+
+    The code generators of the backends are registered as `relax.ext.<backend>`.
+
+    Parameters
+    ----------
+    options: as of `collage.partition`. The end-to-end confirmation is off unless `confirm_end_to_end=True` is given: the pipeline is the
+        caller's, so what ships is the caller's choice; the searched placement is returned.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        self.options = {"confirm_end_to_end": False, **options}
+
+    def transform_module(self, mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+        """Run the phases on the module's `main`, which is made canonical first."""
+        plan = partition(mod, **self.options)
+        for backend in plan.backends.values():
+            if backend.style != "native":
+                register_codegen(backend)
+        return plan.partitioned()

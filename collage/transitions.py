@@ -1,0 +1,117 @@
+"""Transition costs: what it takes to leave a partition of one backend and enter one of another, measured per ordered pair.
+
+Two equal convolutions follow each other, on backends x and y. The transition x to y costs what that takes more than the mean of
+x followed by x and y followed by y: the call, and the hand-over from one thread pool to the other.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from functools import cache
+from itertools import permutations, product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from collage.backends.base import Backend
+from collage.candidates import CandidatePartition
+from collage.cost import Cost
+from collage.device import describe
+from collage.errors import CodegenError
+from collage.graph.dataflow_graph import DataflowGraph
+from collage.graph.description import describe as describe_structure
+from collage.graph.description import structure_hash
+from collage.graph.index_set import IndexSet
+from collage.graph.sub_graph import SubGraph
+from collage.measure.artifact import Artifact
+from collage.measure.end_to_end import measure_plans, prepare_plan
+from collage.measure.protocol import Protocol
+from collage.measure.reference import ReferenceRun
+from collage.measure.runner import Measurement
+from collage.measure.statistics import Summary
+from collage.progress import Reporter
+from collage.records import Record, RecordDatabase
+from collage.records.key import transition_key
+from collage.rewrite import apply
+
+_SHAPE = (1, 32, 28, 28)
+
+
+def transition_costs(
+    backends: Sequence[Backend], threads: int, records: RecordDatabase, protocol: Protocol, reporter: Reporter
+) -> dict[tuple[str, str], float]:
+    """Seconds for each ordered pair of different backends, from the records where they are there, else measured and recorded.
+
+    A difference inside the confidence interval counts as zero.
+    """
+    pairs = list(permutations(backends, 2))
+    structure = structure_hash(describe_structure(_two_convolutions()))
+    device = describe(backends[0].device) if backends else None
+    keys = {(a.name, b.name): transition_key(structure, a, b, device, threads, protocol) for a, b in pairs if device}
+    known = records.costs(keys.values())
+    if any(key not in known for key in keys.values()):
+        reporter.stage("measuring transitions", None)
+        for pair, cost in _measure(backends, threads, protocol).items():
+            records.put(Record.of(keys[pair], cost, label=f"transition {pair[0]} -> {pair[1]}"))
+            known[keys[pair]] = cost
+    return {pair: known[key].seconds for pair, key in keys.items() if known[key].is_finite}
+
+
+def _measure(backends: Sequence[Backend], threads: int, protocol: Protocol) -> dict[tuple[str, str], Cost]:
+    module = _two_convolutions()
+    graph = DataflowGraph.from_module(module)
+    run = ReferenceRun(module, graph, threads)
+    found: dict[tuple[str, str], Measurement] = {}
+    with tempfile.TemporaryDirectory(prefix="collage-") as name:
+        folder = Path(name)
+        artifacts: dict[str, Artifact] = {}
+        pairs = {f"{a.name}-{b.name}": (a, b) for a, b in product(backends, repeat=2)}
+        for label, (first, second) in pairs.items():
+            cover = [_candidate(graph, 0, first), _candidate(graph, 1, second)]
+            try:
+                partitioned = apply(module, graph, cover, {b.name: b for b in (first, second)})
+                artifacts[label] = prepare_plan(partitioned, [first, second], threads, folder / label)
+            except CodegenError as error:
+                found[first.name, second.name] = Measurement(reason=str(error))
+        measured = measure_plans(artifacts, run.inputs, run.outputs, protocol, threads, folder)
+        found.update({(pairs[label][0].name, pairs[label][1].name): m for label, m in measured.items()})
+    return {(a.name, b.name): _difference(found, a.name, b.name) for a, b in permutations(backends, 2)}
+
+
+def _difference(found: dict[tuple[str, str], Measurement], a: str, b: str) -> Cost:
+    together, alone = found[a, b], (found[a, a], found[b, b])
+    if not all(m.valid for m in (together, *alone)):
+        return Cost.invalid("; ".join(m.reason for m in (together, *alone) if not m.valid))
+    both = Summary.of(together.samples)
+    single = [Summary.of(m.samples) for m in alone]
+    spread = both.spread + sum(s.spread for s in single) / 2
+    seconds = both.median - sum(s.median for s in single) / 2
+    return Cost(seconds if seconds > spread else 0.0, spread, both.count, together.reason)
+
+
+def _candidate(graph: DataflowGraph, half: int, backend: Backend) -> CandidatePartition:
+    nodes = list(graph.coverable)
+    middle = len(nodes) // 2
+    return CandidatePartition(SubGraph(graph, IndexSet(nodes[:middle] if half == 0 else nodes[middle:])), backend.name)
+
+
+@cache
+def _two_convolutions() -> Any:
+    """conv2d, relu, conv2d, relu on a 1x32x28x28 tensor: the two halves are equal."""
+    rng = np.random.default_rng(0)
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType(_SHAPE, "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            value: Any = x
+            for _ in range(2):
+                weight = relax.const(rng.standard_normal((32, 32, 3, 3), dtype=np.float32) * 0.06)
+                value = builder.emit(relax.op.nn.relu(builder.emit(relax.op.nn.conv2d(value, weight, padding=(1, 1)))))
+            result = builder.emit_output(value)
+        builder.emit_func_output(result)
+    module: tvm.IRModule = builder.get()
+    return relax.transform.CanonicalizeBindings()(module)
