@@ -21,18 +21,27 @@ if TYPE_CHECKING:
     from collage.graph.dataflow_graph import DataflowNode
     from collage.rules.base import PartitionRule
 
-#: Operators whose int64 results are among their int64 operands, or which give none.
-_INT64_SAFE = frozenset(
+_MOVEMENT = tuple(
     f"relax.{name}"
     for name in (
         *("reshape", "flatten", "squeeze", "expand_dims", "permute_dims", "broadcast_to", "repeat", "tile", "flip"),
-        *("strided_slice", "concat", "stack", "split", "take", "gather_elements", "gather_nd", "where", "maximum"),
-        *("minimum", "equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "one_hot", "tril", "triu"),
-        *("full", "full_like", "zeros", "zeros_like", "ones", "ones_like", "arange", "argmax", "argmin", "max"),
-        *("min", "scatter_elements", "scatter_nd", "nn.batch_flatten"),
+        *("strided_slice", "concat", "stack", "split", "take", "gather_elements", "gather_nd", "where", "one_hot"),
+        *("scatter_elements", "scatter_nd", "nn.batch_flatten", "tril", "triu", "full", "full_like", "zeros"),
+        *("zeros_like", "ones", "ones_like", "arange", "argmax", "argmin", "astype"),
     )
 )
-_INT64_SUMS = frozenset({"relax.add", "relax.subtract"})
+_COMPARISON = tuple(f"relax.{n}" for n in ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"))
+_SUMS = ("relax.add", "relax.subtract")
+_EXTREMA = ("relax.maximum", "relax.minimum")
+#: What the plug-in computes exactly in int32; the rest (division, clipping, reductions, ...) it computes in float32.
+_INT32 = frozenset(
+    (
+        *(*_MOVEMENT, *_COMPARISON, *_SUMS, *_EXTREMA, "relax.multiply", "relax.abs", "relax.negative", "relax.square"),
+        *("relax.bitwise_and", "relax.bitwise_or", "relax.bitwise_xor"),
+    )
+)
+#: What cannot leave int32 when it starts from int64 values within it.
+_INT64 = frozenset((*_MOVEMENT, *_COMPARISON, *_EXTREMA))
 #: With inputs up to 2**30, a thousand additions of constants up to this stay within int32.
 _SMALL = 2**20
 
@@ -71,33 +80,37 @@ def supports(node: DataflowNode) -> bool:
 def unsupported_by_openvino(node: Any) -> str | None:
     """Why OpenVINO does not take a node (or a Relax expression); None when it does."""
     expr = getattr(node, "expr", node)
-    return unsupported_reason(expr) or _order_reason(expr) or _int64_reason(expr)
+    reason = unsupported_reason(expr)
+    if reason is not None or not isinstance(expr, relax.Call):
+        return reason
+    refusal = _order_reason(expr) or _integer_reason(expr)
+    return f"{expr.op.name}: {refusal}" if refusal else None
 
 
-def _order_reason(expr: Any) -> str | None:
+def _order_reason(call: Any) -> str | None:
     """Among equal elements TVM keeps the order; OpenVINO's TopK does not, which shows in the indices."""
-    name = expr.op.name if isinstance(expr, relax.Call) else ""
-    if name == "relax.argsort" or (name == "relax.topk" and str(expr.attrs.ret_type) != "values"):
-        return f"{name}: OpenVINO orders equal elements at random"
+    name = call.op.name
+    if name == "relax.argsort" or (name == "relax.topk" and str(call.attrs.ret_type) != "values"):
+        return "OpenVINO puts equal elements in any order"
     return None
 
 
-def _int64_reason(expr: Any) -> str | None:
-    if not isinstance(expr, relax.Call):
-        return None
-    name, operands = expr.op.name, list(expr.args)
-    touched = [ty for value in (*operands, expr) for ty in _tensor_types(value.ty)]
-    if not any(str(ty.dtype) == "int64" for ty in touched):
-        return None
+def _integer_reason(call: Any) -> str | None:
+    name, operands = call.op.name, list(call.args)
+    dtypes = {str(ty.dtype) for value in (*operands, call) for ty in _tensor_types(value.ty)}
+    if dtypes & {"int32", "int64"} and name == "relax.take" and str(call.attrs.mode) != "fast":
+        return "OpenVINO limits indices in float32"
+    if "int64" not in dtypes:
+        return "OpenVINO computes it in float32" if "int32" in dtypes and name not in _INT32 else None
     constants = [value for value in operands if isinstance(value, tvm.ir.GenericConst)]
-    limit = _SMALL if name in _INT64_SUMS else np.iinfo(np.int32).max
+    limit = _SMALL if name in _SUMS else np.iinfo(np.int32).max
     if any(_magnitude(constant) > limit for constant in constants):
-        return f"{name}: OpenVINO computes int64 in int32, and a constant is beyond ±{limit}"
-    if name in _INT64_SAFE or (name in _INT64_SUMS and constants):
+        return f"OpenVINO computes int64 in int32, and a constant is beyond ±{limit}"
+    if name == "relax.astype" and str(operands[0].ty.dtype) == "float32":
+        return "OpenVINO converts to int32 instead of int64"
+    if name in _INT64 or (name in _SUMS and constants):
         return None
-    if name == "relax.astype" and str(operands[0].ty.dtype) in ("int32", "bool", "uint8", "int8", "int64"):
-        return None
-    return f"{name}: OpenVINO computes int64 in int32, which may overflow"
+    return "OpenVINO computes int64 in int32, which may overflow"
 
 
 def _tensor_types(ty: Any) -> list[Any]:

@@ -64,9 +64,15 @@ def _remainder(floor: bool) -> Converter:
 
 def _floor_divide(c: Conversion) -> Value:
     left, right = operands(c, NUMERIC)
-    if c.result.dtype in INTEGER:
-        return c.emit("Div", c.emit("Sub", left, c.emit("Mod", left, right, fmod=0)), right)
-    return c.emit("Floor", c.emit("Div", left, right))
+    quotient = c.emit("Div", left, right)
+    if c.result.dtype not in INTEGER:
+        return c.emit("Floor", quotient)
+    # Integer division truncates: one less where a remainder is left and the signs differ.
+    zero = c.scalar(0, c.result.dtype)
+    rest = c.emit("Mod", left, right, fmod=1)
+    apart = c.emit("Xor", c.emit("Less", rest, zero), c.emit("Less", right, zero))
+    below = c.emit("And", c.emit("Not", c.emit("Equal", rest, zero)), apart)
+    return c.emit("Sub", quotient, c.cast(below, "bool", c.result.dtype))
 
 
 def _not_equal(c: Conversion) -> Value:

@@ -62,6 +62,11 @@ def export_onnx(func: Any, mod: Any = None, name: str = "main") -> onnx.ModelPro
         with _Naming(f"{name}: parameter {parameter.name}"):
             kind = static_type(parameter.ty)
         env[parameter] = graph.input(kind.shape, kind.dtype)
+    used = {var for block in func.body.blocks for b in block.bindings for var in relax.analysis.free_vars(b.value)}
+    for parameter in func.params:
+        if parameter not in used and not parameter.same_as(func.body.body):
+            # OpenVINO would drop the input, and the positions of the others would shift.
+            raise CodegenError(f"{name}: parameter {parameter.name} is not used")
     for block in func.body.blocks:
         for binding in block.bindings:
             with _Naming(f"{name}: {_operator(binding.value)}, bound to {binding.var.name}"):

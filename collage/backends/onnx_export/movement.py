@@ -117,7 +117,15 @@ def _take(c: Conversion) -> Value:
 
 def _gather_elements(c: Conversion) -> Value:
     c.require_dtype(INTEGER, 1)
-    return c.emit("GatherElements", c.value(0), c.value(1), axis=axis_of(c.attrs.axis, c.type(0).rank))
+    axis = axis_of(c.attrs.axis, c.type(0).rank)
+    _require_equal_beside(c, axis)
+    return c.emit("GatherElements", c.value(0), c.value(1), axis=axis)
+
+
+def _require_equal_beside(c: Conversion, axis: int) -> None:
+    """Engines differ on indices that cover only a part of the other axes."""
+    pairs = zip(c.type(0).shape, c.type(1).shape, strict=True)
+    c.require(all(d == i or a == axis for a, (d, i) in enumerate(pairs)), "indices that cover a part of the tensor")
 
 
 def _gather_nd(c: Conversion) -> Value:
@@ -137,6 +145,7 @@ def _scatter(op: str) -> Converter:
         c.require(reduction is not None, f"the reduction {c.attrs.reduction}")
         if op == "ScatterElements":
             axis = axis_of(c.attrs.axis, c.type(0).rank)
+            _require_equal_beside(c, axis)
             return c.emit(op, c.value(0), c.value(1), c.value(2), axis=axis, reduction=reduction)
         indices = c.cast(c.value(1), c.type(1).dtype, "int64")
         return c.emit(op, c.value(0), indices, c.value(2), reduction=reduction)

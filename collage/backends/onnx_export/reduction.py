@@ -104,7 +104,7 @@ def _ordered(c: Conversion, axis: int, count: int, largest: bool) -> Values:
 
 CONVERTERS = table(
     ("relax.sum", _reduce("ReduceSum", NUMERIC)),
-    ("relax.prod", _reduce("ReduceProd", NUMERIC)),
+    ("relax.prod", _reduce("ReduceProd", FLOAT)),
     ("relax.max", _reduce("ReduceMax", NUMERIC)),
     ("relax.min", _reduce("ReduceMin", NUMERIC)),
     ("relax.mean", _reduce("ReduceMean", FLOAT)),

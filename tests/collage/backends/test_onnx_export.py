@@ -300,7 +300,7 @@ CASES: dict[str, Case] = {
         for name in ("sum", "mean", "max", "min", "prod", "variance", "std")
         for axis, keep in (([-1], False), ([0, 2], True), (None, False))
     },
-    "sum int": (lambda x: (op.sum(x, [1]), op.max(x, [0]), op.min(x), op.prod(x, [1])), (i32(3, 4),)),
+    "sum int": (lambda x: (op.sum(x, [1]), op.max(x, [0]), op.min(x)), (i32(3, 4),)),
     "max int64": (lambda x: op.max(x, [0]), (i64(3, 4),)),
     "argmax": (lambda x: (op.argmax(x, 1), op.argmin(x, 0, True), op.argmax(x)), (f32(3, 4),)),
     "argmax ties": (lambda x: (op.argmax(op.sign(x), 1), op.argmin(op.sign(x), 1)), (f32(3, 9),)),
