@@ -1,7 +1,7 @@
 """TensorSpec: name, shape and dtype of one input or output of a network.
 
-Shared by the compiler side (the frontend derives it from a module) and by what runs a compiled model (which checks its inputs
-against it); it therefore imports nothing.
+Shared by the compiler side (the frontend derives it from a module) and by what runs a compiled model (which checks
+its inputs against it); it therefore imports nothing.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ def canonicalise(mod: tvm.IRModule) -> tvm.IRModule:
 
     Raises
     ------
-    FrontendError: control flow, impure calls, calls of other Relax functions that cannot be inlined, or shapes that depend on data.
+    FrontendError: control flow, side effects, calls of public Relax functions, or shapes that depend on data.
     """
     mod = _bind_weights(mod)
     mod = tvm.ir.transform.Sequential(
@@ -59,7 +59,7 @@ def _rewritten(mod: tvm.IRModule, rules: Any) -> tuple[tvm.IRModule, bool]:
 
 
 def _bind_weights(mod: tvm.IRModule) -> tvm.IRModule:
-    """TVM's importers may leave weights as trailing parameters with their values in an attribute: make them constants."""
+    """Importers may leave weights as trailing parameters, their values in an attribute: make them constants."""
     function = mod["main"]
     attributes = dict((function.attrs or {}).items())
     weights = attributes.get("params")

@@ -1,7 +1,7 @@
 """`fingerprint`: which network a canonical module is, so that a plan can be told to belong to it.
 
-SHA-256 over operators, attributes, types, dataflow and weights. Not over names, nor over anything of the process: TVM's own
-structural hash has 64 bits and promises no stability between versions or processes.
+SHA-256 over operators, attributes, types, dataflow and weights. Not over names, nor over anything of the process:
+TVM's own structural hash has 64 bits and promises no stability between versions or processes.
 """
 
 from __future__ import annotations
@@ -66,5 +66,5 @@ def fingerprint(mod: tvm.IRModule) -> str:
 
 
 def _plain(constant: Any) -> bool:
-    """Whether NumPy can view the constant without a copy: not for the likes of bfloat16, nor for bool on old versions."""
+    """Whether NumPy can view the constant without a copy."""
     return str(constant.value.dtype) in ("float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8")

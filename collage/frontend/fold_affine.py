@@ -1,8 +1,8 @@
-"""Folding batch normalisation, and any per-channel multiplication or addition, into the convolution or product before it.
+"""Folding batch normalisation, and any scale or shift per channel, into the convolution or product before it.
 
-At inference a batch normalisation is x * s + b per channel, with s = gamma / sqrt(var + eps) and b = beta - mean * s. After a
-linear operator with a constant weight, s goes into the weight and b joins the bias; elsewhere one multiplication and one
-addition remain. The arithmetic is done in float64 and rounded once per constant.
+At inference a batch normalisation is x * s + b per channel, with s = gamma / sqrt(var + eps) and b = beta - mean *
+s. After a linear operator with a constant weight, s goes into the weight and b joins the bias; elsewhere one
+multiplication and one addition remain. The arithmetic is done in float64 and rounded once per constant.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def _with_constant(value: Any, operator: str) -> tuple[Any, np.ndarray | None]:
 
 
 def _channel_axis(linear: Any) -> int | None:
-    """Where the output channels are in the result of a floating-point linear operator with a constant weight; else None."""
+    """The axis of the output channels of a floating-point linear operator with a constant weight; else None."""
     if not call_to(linear, *_CONVOLUTIONS, *_TRANSPOSED, "relax.matmul") or constant(linear.args[1]) is None:
         return None
     if not dtype_of(linear.ty) == dtype_of(linear.args[1].ty) == dtype_of(linear.args[0].ty) or "float" not in dtype_of(
@@ -183,7 +183,7 @@ def _scaled_weight(linear: Any, scale: np.ndarray) -> np.ndarray:
     if linear.op.name in _CONVOLUTIONS or flat.size == 1:
         extents[outer] = -1
         return np.asarray(weight * flat.reshape(extents))
-    # transposed: the output-channel axis counts within a group, and the groups lie one after the other along the input channels
+    # transposed: output channels count within a group, and the groups follow one another along the input channels
     groups, inner = int(linear.attrs.groups), layout.index("I")
     per_input = np.repeat(
         flat.reshape(groups, -1), weight.shape[inner] // groups, axis=0

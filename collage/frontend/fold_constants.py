@@ -1,7 +1,8 @@
 """Folding what depends on nothing but constants.
 
-TVM's `FoldConstant` lowers every operator of a module before it looks whether its arguments are constant: 2 s a run on a network
-of 900 operators. So the constant part is taken out into a module of its own, folded there, and put back.
+TVM's `FoldConstant` lowers every operator of a module before it looks whether its arguments are constant: 2 s a run
+on a network of 900 operators. So the constant part is taken out into a module of its own, folded there, and put
+back.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ def fold_constants(mod: tvm.IRModule) -> tvm.IRModule:
     for variable, value in bindings(function):
         reads = list(variables(value))
         foldable = isinstance(value, relax.Call) and not call_to(value, *_RANDOM)
-        if (foldable or isinstance(value, (relax.Tuple, relax.TupleGetItem))) and all(read in constant for read in reads):
+        if (foldable or isinstance(value, (relax.Tuple, relax.TupleGetItem))) and all(
+            read in constant for read in reads
+        ):
             constant[variable] = value
         else:
             needed.update(dict.fromkeys(read for read in reads if read in constant))
@@ -66,7 +69,8 @@ def _with_constants(mod: tvm.IRModule, known: dict[Any, Any]) -> tvm.IRModule:
     function = mod["main"]
     block = function.body.blocks[0]
     rebound = [
-        relax.VarBinding(binding.var, known.get(binding.var, substitute(binding.value, known))) for binding in block.bindings
+        relax.VarBinding(binding.var, known.get(binding.var, substitute(binding.value, known)))
+        for binding in block.bindings
     ]
     body = relax.SeqExpr([relax.DataflowBlock(rebound)], substitute(function.body.body, known))
     functions = dict(mod.functions.items())

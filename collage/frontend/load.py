@@ -26,14 +26,14 @@ def load(
 
     Parameters
     ----------
-    model: path of an ONNX file, an `onnx.ModelProto`, a `torch.export.ExportedProgram`, or a Relax module with a function `main`.
+    model: path of an ONNX file, an `onnx.ModelProto`, a `torch.export.ExportedProgram`, or a Relax module with `main`.
     shapes: extents per input name; binds dynamic dimensions, e.g. `{"input": (1, 3, 224, 224)}`.
 
     Raises
     ------
     UnboundDimensionError: an input has a dynamic dimension that `shapes` does not bind.
     UnsupportedOperatorError: operators that cannot be imported; all are listed, with their nodes.
-    FrontendError: the file is missing, corrupt or inconsistent; `shapes` contradicts the model; a shape depends on data.
+    FrontendError: the model is missing, corrupt or inconsistent; `shapes` contradicts it; a shape depends on data.
     """
     wanted = {name: tuple(int(extent) for extent in shape) for name, shape in (shapes or {}).items()}
     if isinstance(model, (str, os.PathLike)):
@@ -45,6 +45,6 @@ def load(
     if is_exported_program(model):
         return canonicalise(bind_relax_shapes(import_torch(model), wanted))
     raise FrontendError(
-        f"cannot load a network from a {type(model).__module__}.{type(model).__qualname__}; expected the path of an ONNX file, "
-        "an onnx.ModelProto, a torch.export.ExportedProgram or a Relax IRModule"
+        f"cannot load a network from a {type(model).__module__}.{type(model).__qualname__}; "
+        "expected the path of an ONNX file, an onnx.ModelProto, a torch.export.ExportedProgram or a Relax IRModule"
     )

@@ -1,8 +1,8 @@
 """Evaluating ONNX nodes whose inputs are all known, with the reference implementation that ONNX ships.
 
-Exported transformers spell shapes and attention masks as long chains of small operators; with static shapes they start at
-constants, and evaluating them while importing leaves nothing of them. Only operators for which that is exact and cheap are
-evaluated here; other constant expressions are left to Relax's constant folding.
+Exported transformers spell shapes and attention masks as long chains of small operators; with static shapes they
+start at constants, and evaluating them while importing leaves nothing of them. Only operators for which that is
+exact and cheap are evaluated here; other constant expressions are left to Relax's constant folding.
 """
 
 from __future__ import annotations

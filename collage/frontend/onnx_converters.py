@@ -1,9 +1,10 @@
 """Our own ONNX converters, where TVM's lower to TIR functions, spread one operator over many, or leave out a case.
 
-A converter takes a `Node` and returns one Relax expression, or the list of the node's outputs. Shapes are static. What is
-changed, and why:
+A converter takes a `Node` and returns one Relax expression, or the list of the node's outputs. Shapes are static.
+What is changed, and why:
 
-- Clip, Pad, Tile, Einsum, CumSum: one Relax operator instead of `call_tir`, which no pattern matches and no exporter reads;
+- Clip, Pad, Tile, Einsum, CumSum: one Relax operator instead of `call_tir`, which no pattern matches and no
+  exporter reads;
 - Gather: `take`, with wrapping for negative indices, instead of compare, add, select and take;
 - Shape, Size, Constant: constants;
 - Min, Max, Sum, Mean: pairwise operators instead of stack and reduce;

@@ -1,7 +1,7 @@
 """Reading ONNX files and the tensors in them: every way in which that fails is one clear line.
 
-Weights stay where they are (in the protobuf message, or in external files) until the importer asks for one, so that a large
-model is held at most twice: once as read and once as constants.
+Weights stay where they are (in the protobuf message, or in external files) until the importer asks for one, so that
+a large model is held at most twice: once as read and once as constants.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx.external_data_helper import load_external_data_for_tensor, uses_external_data
 
 from collage.errors import FrontendError

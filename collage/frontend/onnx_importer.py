@@ -1,10 +1,11 @@
 """ONNX graph -> Relax: walks the nodes; our converters come first, then TVM's, one at a time.
 
-TVM's own walk (`from_onnx`) is not used: it keeps dynamic shapes, lowers some operators to TIR functions at once (SEMANTICS
-would call them opaque: no pattern matches them and no exporter reads them), prints to standard output, and does not say which
-node it failed on. Its table of converters is only read. Here every shape is static while importing, so that shape arithmetic
-is evaluated on the spot, a constant condition chooses its branch, and an operator that is defined by a function (of the model
-or of the ONNX standard) is imported through that function when no converter exists.
+TVM's own walk (`from_onnx`) is not used: it keeps dynamic shapes, lowers some operators to TIR functions at once
+(SEMANTICS would call them opaque: no pattern matches them and no exporter reads them), prints to standard output,
+and does not say which node it failed on. Its table of converters is only read. Here every shape is static while
+importing, so that shape arithmetic is evaluated on the spot, a constant condition chooses its branch, and an
+operator that is defined by a function (of the model or of the ONNX standard) is imported through that function when
+no converter exists.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""Rewriting a Relax function binding by binding: a rule sees one bound value at a time and may put another in its place.
+"""Rewriting a Relax function binding by binding: a rule sees one bound value at a time and may put another in its
+place.
 
-Simpler than an expression mutator because canonical Relax is a list of bindings: rules look at what defines an argument and how
-often a variable is used, and return an expression (nested calls are fine) or None to leave the value as it is.
+Simpler than an expression mutator because canonical Relax is a list of bindings: rules look at what defines an
+argument and how often a variable is used, and return an expression (nested calls are fine) or None to leave the
+value as it is.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ def call_to(value: Any, *names: str) -> bool:
 
 
 def bindings(function: relax.Function) -> Iterator[tuple[Any, Any]]:
-    """All bindings of a function without control flow, in order: (variable, value); of a cast of a type, what it casts."""
+    """All bindings of a function without control flow, in order: (variable, value)."""
     for block in function.body.blocks:
         for binding in block.bindings:
             yield binding.var, binding.value
@@ -55,8 +57,9 @@ def bindings(function: relax.Function) -> Iterator[tuple[Any, Any]]:
 def rewrite(function: relax.Function, rules: Sequence[Rule]) -> tuple[relax.Function, bool]:
     """The function with each bound value replaced by what the rules make of it, and whether any rule applied.
 
-    The result is one dataflow block that ends in the flat list of outputs; its types are deduced anew, and variables keep
-    their names. Calls nested in what a rule returns, and values whose other readers are now gone, are seen in the next run only.
+    The result is one dataflow block that ends in the flat list of outputs; its types are deduced anew, and variables
+    keep their names. Calls nested in what a rule returns, and values whose other readers are now gone, are seen in the
+    next run only.
     """
     counts: Counter[Any] = Counter()
     for _, value in bindings(function):

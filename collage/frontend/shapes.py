@@ -1,6 +1,8 @@
-"""Binding dynamic dimensions: after this every input has a static shape, or the user is told which dimension lacks one.
+"""Binding dynamic dimensions: after this every input has a static shape, or the user is told which dimension lacks
+one.
 
-A dimension with a name (ONNX `dim_param`, a symbolic variable of Relax) that one input binds is bound in all others.
+A dimension with a name (ONNX `dim_param`, a symbolic variable of Relax) that one input binds is bound in all
+others.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class DeclaredInput:
-    """An input as the model declares it: per dimension an extent, a name, or None (unknown); `dimensions` None: unknown rank."""
+    """An input as the model declares it: per dimension an extent, a name or None; `dimensions` None: unknown rank."""
 
     name: str
     dimensions: tuple[int | str | None, ...] | None
@@ -49,13 +51,14 @@ def bind_shapes(inputs: Sequence[DeclaredInput], shapes: Mapping[str, Shape]) ->
             continue
         if len(dimensions) != len(shape):
             raise FrontendError(
-                f"the shape given for input '{name}' has {len(shape)} dimensions, the model declares {len(dimensions)}: "
-                f"{_text(shape)} against {_text(dimensions)}"
+                f"the shape given for input '{name}' has {len(shape)} dimensions, "
+                f"the model declares {len(dimensions)}: {_text(shape)} against {_text(dimensions)}"
             )
         for position, (dimension, extent) in enumerate(zip(dimensions, shape, strict=True)):
             if isinstance(dimension, int) and dimension != extent:
                 raise FrontendError(
-                    f"the shape given for input '{name}' contradicts the model: dimension {position} is {dimension}, not {extent}"
+                    f"the shape given for input '{name}' contradicts the model: "
+                    f"dimension {position} is {dimension}, not {extent}"
                 )
             if isinstance(dimension, str) and extents.setdefault(dimension, extent) != extent:
                 raise FrontendError(
@@ -70,7 +73,8 @@ def _bound(declaration: DeclaredInput, shapes: Mapping[str, Shape], extents: Map
         return shapes[name]
     if dimensions is None:
         raise UnboundDimensionError(
-            f"input '{name}' has an unknown number of dimensions; give its shape: --shape {name}=... or shapes={{\"{name}\": (...)}}"
+            f"input '{name}' has an unknown number of dimensions; give its shape: "
+            f'--shape {name}=... or shapes={{"{name}": (...)}}'
         )
     result: list[int] = []
     for position, dimension in enumerate(dimensions):
@@ -114,7 +118,7 @@ def bind_relax_shapes(mod: tvm.IRModule, shapes: Mapping[str, Shape]) -> tvm.IRM
 
     Raises
     ------
-    UnboundDimensionError, FrontendError: as `bind_shapes`; also when there is no function `main`, or an input is no tensor.
+    UnboundDimensionError, FrontendError: as `bind_shapes`; also when there is no `main` or an input is no tensor.
     """
     variables: dict[tvm.tirx.Var, int] = {}
     for parameter, extents in _relax_inputs(mod):

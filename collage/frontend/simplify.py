@@ -1,7 +1,8 @@
-"""Local rules that leave fewer spellings of the same thing: calls that change nothing go, synonyms become one operator.
+"""Local rules that leave fewer spellings of the same thing: calls that change nothing go, synonyms become one
+operator.
 
-Shapes are static, so everything that only renames the extents of a tensor (`expand_dims`, `squeeze`, `flatten`) is a `reshape`
-to a known shape.
+Shapes are static, so everything that only renames the extents of a tensor (`expand_dims`, `squeeze`, `flatten`) is
+a `reshape` to a known shape.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`torch.export` programs, through TVM's importer. PyTorch is optional: nothing here imports it unless a program is given."""
+"""`torch.export` programs, through TVM's importer. PyTorch is optional: nothing here imports it by itself."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collage.errors import FrontendError, UnsupportedOperatorError
 
 
 def is_exported_program(model: Any) -> bool:
-    """Whether `model` is a `torch.export.ExportedProgram`; it cannot be one unless its class has been imported already."""
+    """Whether `model` is a `torch.export.ExportedProgram`: only if whoever made it has imported that class."""
     module = sys.modules.get("torch.export")
     return module is not None and isinstance(model, module.ExportedProgram)
 
