@@ -1,0 +1,60 @@
+"""Partition rules: from a dataflow graph to the candidate partitions of each backend (RFC 0062, phase 1)."""
+
+from collage.rules.base import PartitionRule
+from collage.rules.combinators import (
+    CompositePartitionRule,
+    FilterPartitionRule,
+    OnlyValidPartitionRule,
+    PrimitivePartitionRule,
+    UnionPartitionRule,
+)
+from collage.rules.combine import CombinePartitionRule
+from collage.rules.combiners import (
+    NATIVE_KIND_TABLE,
+    CombineAnything,
+    CombineByKind,
+    CombineConstants,
+    CombineHorizontalAnchors,
+    CombinerRule,
+    CombineTupleArguments,
+    CombineTupleProjections,
+    CombineVerticalAnchors,
+)
+from collage.rules.gather import check_coverable, gather_candidates
+from collage.rules.host import HostPartitionRule
+from collage.rules.op_rules import OpCallByKindPartitionRule, OpPredicatePartitionRule
+from collage.rules.pattern_rule import DFPatternPartitionRule, PatternMatch
+from collage.rules.pruning import prune
+from collage.rules.regions import RegionPartitionRule
+from collage.rules.trees import graph_rule, library_rule, native_rule
+
+__all__ = [
+    "NATIVE_KIND_TABLE",
+    "CombineAnything",
+    "CombineByKind",
+    "CombineConstants",
+    "CombineHorizontalAnchors",
+    "CombinePartitionRule",
+    "CombineTupleArguments",
+    "CombineTupleProjections",
+    "CombineVerticalAnchors",
+    "CombinerRule",
+    "CompositePartitionRule",
+    "DFPatternPartitionRule",
+    "FilterPartitionRule",
+    "HostPartitionRule",
+    "OnlyValidPartitionRule",
+    "OpCallByKindPartitionRule",
+    "OpPredicatePartitionRule",
+    "PartitionRule",
+    "PatternMatch",
+    "PrimitivePartitionRule",
+    "RegionPartitionRule",
+    "UnionPartitionRule",
+    "check_coverable",
+    "gather_candidates",
+    "graph_rule",
+    "library_rule",
+    "native_rule",
+    "prune",
+]

@@ -1,0 +1,43 @@
+"""Gathering: the candidates of all backends, and of the host, for one graph (RFC 0062, phase 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from collage.candidates import HOST, CandidatePartition, CandidateSet, PartitionSpec
+from collage.errors import NoCoverError
+from collage.graph.dataflow_graph import DataflowGraph
+from collage.graph.index_set import IndexSet
+from collage.rules.host import HostPartitionRule
+
+
+def gather_candidates(graph: DataflowGraph, specs: Iterable[PartitionSpec]) -> CandidateSet:
+    """The candidates that the specs' rules find, and the nodes that may stay on the host.
+
+    Raises
+    ------
+    NoCoverError: some operator is in no candidate.
+    """
+    found: list[CandidatePartition] = []
+    for spec in (*specs, PartitionSpec(HostPartitionRule(), HOST)):
+        found.extend(spec.candidates(graph))
+    candidates = CandidateSet(found)
+    check_coverable(graph, candidates)
+    return candidates
+
+
+def check_coverable(graph: DataflowGraph, candidates: Iterable[CandidatePartition]) -> None:
+    """Check that every node is in some candidate.
+
+    Raises
+    ------
+    NoCoverError: nobody can run some operator; the message names operators and nodes.
+    """
+    reachable = 0
+    for candidate in candidates:
+        reachable |= candidate.sub_graph.inside.bits
+    missing = graph.coverable - IndexSet.from_bits(reachable)
+    if missing:
+        names = ", ".join(str(graph.nodes[i]) for i in list(missing)[:8])
+        more = f" and {len(missing) - 8} more" if len(missing) > 8 else ""
+        raise NoCoverError(f"no backend can run {names}{more}: add one that can (`collage backends` lists them)")

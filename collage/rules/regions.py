@@ -1,0 +1,83 @@
+"""Regions for graph-style backends (SEMANTICS.md, section 4): few, convex, and where engines gain from more context.
+
+Inside each maximal region, the post-dominator tree shows the structure of the network. A path down that tree is a
+sequence of articulation points, and what lies between two of them is an interval: a residual block, an attention layer,
+a branch of a cell. Regions are intervals and runs of consecutive intervals on each path of a decomposition into heavy
+paths, and runs of sibling sub-trees (cells of a network where each cell feeds the next two, so that none post-dominates
+another).
+
+Runs have every length up to a limit, and beyond it only aligned powers of two: the count stays linear in the size of
+the network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from collage.candidates import CandidatePartition, PartitionSpec
+from collage.graph.dataflow_graph import DataflowGraph
+from collage.graph.index_set import IndexSet
+from collage.graph.sub_graph import SubGraph
+from collage.rules.base import PartitionRule, distinct
+from collage.rules.maximal import maximal_regions
+from collage.rules.post_dominators import ROOT, PostDominatorTree
+from collage.rules.units import Supports, Units, anchor_chains, atoms_of, units_of
+
+
+@dataclass(frozen=True)
+class RegionPartitionRule(PartitionRule):
+    """Convex regions of supported operators.
+
+    Attributes
+    ----------
+    supports: whether the backend takes a call; tuples and projections go with the calls that they belong to.
+    max_chain: operators in a library pattern: an anchor and what follows it.
+    max_run: all runs of so many consecutive intervals on the main path of a region.
+    nested_run: the same on the paths inside it (the branches of a cell).
+    """
+
+    supports: Supports
+    max_chain: int = 4
+    max_run: int = 3
+    nested_run: int = 2
+
+    def all_candidates(self, graph: DataflowGraph, spec: PartitionSpec) -> list[CandidatePartition]:
+        return distinct(CandidatePartition(SubGraph(graph, inside), spec.backend) for inside in self.regions(graph))
+
+    def regions(self, graph: DataflowGraph) -> Iterator[IndexSet]:
+        """The node sets, with repetitions: operators, library patterns, intervals and runs, maximal regions."""
+        yield from (IndexSet(nodes) for nodes, takes in atoms_of(graph, self.supports) if takes)
+        yield from (IndexSet(chain) for chain in anchor_chains(graph, self.supports, self.max_chain))
+        units = units_of(graph, self.supports, self.max_chain)
+        for region in maximal_regions(units):
+            yield IndexSet(units.nodes(region))
+            yield from self._inside(units, region)
+        for region in maximal_regions(units, from_results=True):
+            yield IndexSet(units.nodes(region))
+
+    def _inside(self, units: Units, region: Sequence[int]) -> Iterator[IndexSet]:
+        tree = PostDominatorTree(units, region)
+        for path in tree.heavy_paths():
+            blocks = tree.blocks(path)
+            limit = self.max_run if tree.parent[path[-1]] == ROOT else self.nested_run
+            for start, stop in runs(len(blocks), limit):
+                yield from tree.single_exit(path, blocks, start, stop)
+        for siblings in tree.sibling_sequences():
+            for start, stop in runs(len(siblings), self.max_run):
+                if stop - start > 1:
+                    yield from tree.joined(siblings[start:stop])
+
+
+def runs(count: int, limit: int) -> Iterator[tuple[int, int]]:
+    """Half-open runs in `range(count)`: all of length up to `limit`, aligned ones of longer powers of two, and the
+    whole.
+    """
+    for length in range(1, min(limit, count) + 1):
+        yield from ((start, start + length) for start in range(count - length + 1))
+    length = 1 << limit.bit_length()
+    while length < count:
+        yield from ((start, min(start + length, count)) for start in range(0, count, length))
+        length *= 2
+    if count > limit:
+        yield 0, count

@@ -1,0 +1,78 @@
+"""The tree of rules for each backend style (SEMANTICS.md, section 2)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from collage.graph.dataflow_graph import DataflowNode
+from collage.graph.kinds import NodeKind, OpKind, ValueKind
+from collage.graph.sub_graph import SubGraph, SubGraphConfig
+from collage.rules.base import PartitionRule
+from collage.rules.combinators import (
+    CompositePartitionRule,
+    FilterPartitionRule,
+    OnlyValidPartitionRule,
+    PrimitivePartitionRule,
+    UnionPartitionRule,
+)
+from collage.rules.combine import CombinePartitionRule
+from collage.rules.combiners import NATIVE_KIND_TABLE, CombineTupleArguments, CombineTupleProjections
+from collage.rules.host import needs_backend
+from collage.rules.op_rules import OpCallByKindPartitionRule, OpPredicatePartitionRule
+from collage.rules.pattern_rule import DFPatternPartitionRule, PatternMatch
+from collage.rules.regions import RegionPartitionRule
+
+
+def native_rule(max_depth: int = 4) -> PartitionRule:
+    """Native (TVM): OnlyValid(1 exit, no taps, depth) > Combine(kind table, tuples) > OpCallByKind; opaque calls alone.
+
+    Left out are sub-graphs that the host runs for nothing, and those that read a tuple or a shape from outside.
+    """
+    config = SubGraphConfig(max_exits=1, allow_taps=False, max_depth=max_depth)
+    begin = UnionPartitionRule(OpCallByKindPartitionRule(), OpPredicatePartitionRule(_is_tuple_node))
+    combiners = (*NATIVE_KIND_TABLE, CombineTupleArguments(), CombineTupleProjections())
+    fused = OnlyValidPartitionRule(CombinePartitionRule(begin, combiners, max_depth, max_exits=1), config)
+    return FilterPartitionRule(UnionPartitionRule(fused, OpPredicatePartitionRule(_is_opaque_call)), _is_native_work)
+
+
+def library_rule(patterns: Iterable[tuple[str, Any, Callable[[PatternMatch], bool] | None]]) -> PartitionRule:
+    """Library (oneDNN, cuDNN, ...): Primitive > OnlyValid(1 exit, no taps) > Union > Composite(label) > DFPattern.
+
+    Parameters
+    ----------
+    patterns: (label, `tvm.relax.dpl` pattern, check of a `PatternMatch` or None).
+    """
+    labelled = (
+        CompositePartitionRule(label, DFPatternPartitionRule(pattern, check)) for label, pattern, check in patterns
+    )
+    config = SubGraphConfig(max_exits=1, allow_taps=False)
+    return PrimitivePartitionRule(OnlyValidPartitionRule(UnionPartitionRule(*labelled), config))
+
+
+def graph_rule(
+    supports: Callable[[DataflowNode], bool], *, max_chain: int = 4, max_run: int = 3, nested_run: int = 2
+) -> PartitionRule:
+    """Graph (OpenVINO, ONNX Runtime, TensorRT): Primitive > OnlyValid > regions of supported operators.
+
+    Parameters
+    ----------
+    supports: whether the backend takes a call. Tuples and projections go with the calls that they belong to.
+    max_chain, max_run, nested_run: as of `RegionPartitionRule`.
+    """
+    regions = RegionPartitionRule(supports, max_chain, max_run, nested_run)
+    valid = OnlyValidPartitionRule(regions, SubGraphConfig())
+    return PrimitivePartitionRule(FilterPartitionRule(valid, needs_backend))
+
+
+def _is_tuple_node(node: DataflowNode) -> bool:
+    return node.kind in (NodeKind.TUPLE, NodeKind.TUPLE_GET)
+
+
+def _is_opaque_call(node: DataflowNode) -> bool:
+    return node.kind is NodeKind.CALL and node.op_kind > OpKind.ANCHOR
+
+
+def _is_native_work(sub_graph: SubGraph) -> bool:
+    nodes = sub_graph.graph.nodes
+    return needs_backend(sub_graph) and all(nodes[i].value is ValueKind.TENSOR for i in sub_graph.boundary.inputs)
