@@ -64,7 +64,8 @@ class IndexSet:
         return isinstance(other, IndexSet) and self.bits == other.bits
 
     def __hash__(self) -> int:
-        return hash(self.bits)
+        # Python hashes integers modulo 2**61 - 1, so sets that are shifts of each other by 61 would all collide.
+        return hash((self.bits, self.bits.bit_length()))
 
     def __le__(self, other: IndexSet) -> bool:
         return self.bits & ~other.bits == 0
