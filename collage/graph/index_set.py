@@ -1,4 +1,8 @@
-"""IndexSet: an immutable set of dataflow-node indices (RFC 0062), backed by one Python integer used as a bit vector."""
+"""IndexSet: an immutable set of dataflow-node indices (RFC 0062), backed by one Python integer used as a bit vector.
+
+The integer is shifted down by the smallest member. The sub-graphs of a long network are small and lie anywhere in it;
+so each takes memory and time by its own extent, not by its distance from the first node.
+"""
 
 from __future__ import annotations
 
@@ -11,46 +15,70 @@ _WORD_MASK = (1 << _WORD) - 1
 class IndexSet:
     """A set of node indices. `|`, `&`, `-`, comparison, iteration in ascending order; prints as `{1,3..5}`."""
 
-    __slots__ = ("bits",)
-    bits: int
+    __slots__ = ("_first", "_window")
+    _first: int
+    _window: int
 
     def __init__(self, indices: Iterable[int] = ()) -> None:
-        bits = 0
-        for index in indices:
-            bits |= 1 << index
-        self.bits = bits
+        members = indices if isinstance(indices, (tuple, list, set, frozenset)) else list(indices)
+        self._first = min(members, default=0)
+        window = 0
+        for index in members:
+            window |= 1 << (index - self._first)
+        self._window = window
 
     @classmethod
     def from_bits(cls, bits: int) -> IndexSet:
         """The set whose members are the positions of the one bits of `bits`."""
+        return cls._shifted(bits, 0)
+
+    @classmethod
+    def _shifted(cls, window: int, shift: int) -> IndexSet:
+        """The members of `window`, moved up by `shift`. Equal sets have equal fields: a window is odd, or nothing."""
         result = cls.__new__(cls)
-        result.bits = bits
+        if not window:
+            result._first, result._window = 0, 0
+        elif window & 1:
+            result._first, result._window = shift, window
+        else:
+            zeros = (window & -window).bit_length() - 1
+            result._first, result._window = shift + zeros, window >> zeros
         return result
 
+    @property
+    def bits(self) -> int:
+        """The set as one integer: bit i is member i."""
+        return self._window << self._first
+
     def __or__(self, other: IndexSet) -> IndexSet:
-        return IndexSet.from_bits(self.bits | other.bits)
+        low, high = (self, other) if self._first <= other._first else (other, self)
+        if not low._window:
+            return high
+        return IndexSet._shifted(low._window | high._window << (high._first - low._first), low._first)
 
     def __and__(self, other: IndexSet) -> IndexSet:
-        return IndexSet.from_bits(self.bits & other.bits)
+        low, high = (self, other) if self._first <= other._first else (other, self)
+        return IndexSet._shifted(low._window >> (high._first - low._first) & high._window, high._first)
 
     def __sub__(self, other: IndexSet) -> IndexSet:
-        return IndexSet.from_bits(self.bits & ~other.bits)
+        return IndexSet._shifted(self._window & ~other._seen_from(self._first), self._first)
+
+    def _seen_from(self, first: int) -> int:
+        """The members from `first` upwards, shifted down by `first`."""
+        shift = self._first - first
+        return self._window << shift if shift >= 0 else self._window >> -shift
 
     def __contains__(self, index: int) -> bool:
-        return bool(self.bits >> index & 1)
+        return index >= self._first and bool(self._window >> (index - self._first) & 1)
 
     def __len__(self) -> int:
-        return self.bits.bit_count()
+        return self._window.bit_count()
 
     def __bool__(self) -> bool:
-        return self.bits != 0
+        return self._window != 0
 
     def __iter__(self) -> Iterator[int]:
-        if not self.bits:
-            return
-        # Members lie in a window; cut into words, a set of n members far up costs O(n), not O(n * last).
-        base = self.first
-        window = self.bits >> base
+        base, window = self._first, self._window
         while window:
             word = window & _WORD_MASK
             while word:
@@ -61,31 +89,32 @@ class IndexSet:
             base += _WORD
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, IndexSet) and self.bits == other.bits
+        return isinstance(other, IndexSet) and self._first == other._first and self._window == other._window
 
     def __hash__(self) -> int:
-        # Python hashes integers modulo 2**61 - 1, so sets that are shifts of each other by 61 would all collide.
-        return hash((self.bits, self.bits.bit_length()))
+        # Python hashes integers modulo 2**61 - 1: of whole bit vectors, those that are shifts by 61 would all collide.
+        return hash((self._first, self._window))
 
     def __le__(self, other: IndexSet) -> bool:
-        return self.bits & ~other.bits == 0
+        return not self - other
 
     def isdisjoint(self, other: IndexSet) -> bool:
-        return self.bits & other.bits == 0
+        low, high = (self, other) if self._first <= other._first else (other, self)
+        return not low._window >> (high._first - low._first) & high._window
 
     @property
     def first(self) -> int:
         """The smallest member; ValueError when empty."""
-        if not self.bits:
+        if not self._window:
             raise ValueError("an empty IndexSet has no first member")
-        return (self.bits & -self.bits).bit_length() - 1
+        return self._first
 
     @property
     def last(self) -> int:
         """The largest member; ValueError when empty."""
-        if not self.bits:
+        if not self._window:
             raise ValueError("an empty IndexSet has no last member")
-        return self.bits.bit_length() - 1
+        return self._first + self._window.bit_length() - 1
 
     def __repr__(self) -> str:
         runs: list[str] = []

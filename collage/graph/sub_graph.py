@@ -127,10 +127,9 @@ class SubGraph:
         chain, nothing has to be looked up.
         """
         if self._convex is None:
-            bits, last = self.inside.bits, self.inside.bits.bit_length() - 1
-            self._convex = not any(
-                self.graph.downstream[reader] & bits for reader in self.boundary.outputs if reader < last
-            )
+            suspects = [reader for reader in self.boundary.outputs if reader < self.inside.last]
+            bits = self.inside.bits if suspects else 0
+            self._convex = not any(self.graph.downstream[reader] & bits for reader in suspects)
         return self._convex
 
     def is_valid(self, config: SubGraphConfig) -> bool:

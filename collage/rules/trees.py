@@ -24,15 +24,20 @@ from collage.rules.pattern_rule import DFPatternPartitionRule, PatternMatch
 from collage.rules.regions import RegionPartitionRule
 
 
-def native_rule(max_depth: int = 4) -> PartitionRule:
+def native_rule(max_depth: int = 4, max_per_exit: int = 32) -> PartitionRule:
     """Native (TVM): OnlyValid(1 exit, no taps, depth) > Combine(kind table, tuples) > OpCallByKind; opaque calls alone.
 
     Left out are sub-graphs that the host runs for nothing, and those that read a tuple or a shape from outside.
+
+    Parameters
+    ----------
+    max_depth: operators on a path; 0 for no limit.
+    max_per_exit: fused sub-graphs that end in one operator, smallest first; 0 for no limit.
     """
     config = SubGraphConfig(max_exits=1, allow_taps=False, max_depth=max_depth)
     begin = UnionPartitionRule(OpCallByKindPartitionRule(), OpPredicatePartitionRule(_is_tuple_node))
     combiners = (*NATIVE_KIND_TABLE, CombineTupleArguments(), CombineTupleProjections())
-    fused = OnlyValidPartitionRule(CombinePartitionRule(begin, combiners, max_depth, max_exits=1), config)
+    fused = OnlyValidPartitionRule(CombinePartitionRule(begin, combiners, max_depth, 1, max_per_exit), config)
     return FilterPartitionRule(UnionPartitionRule(fused, OpPredicatePartitionRule(_is_opaque_call)), _is_native_work)
 
 
