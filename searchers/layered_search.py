@@ -189,19 +189,12 @@ class LayeredSearch:
             if limit is not None and state[0] >= limit:
                 break
             better = rivals.setdefault(state[1], [])
-            if any(self._dominates(other, state) for other in better):
+            if any(self._partitions.is_cheaper(state[0] - other[0], other[2], state[2]) for other in better):
                 continue
             kept.append(state)
             if len(better) < _RIVALS:
                 better.append(state)
         return kept
-
-    def _dominates(self, better: State, state: State) -> bool:
-        extra = self._partitions.extra(better[2], state[2])
-        if extra is None:
-            return False
-        lead = state[0] - better[0]
-        return lead > extra or lead == extra == 0
 
 
 def _reduced(moves: Moves, shares: list[int]) -> list[list[Move]]:

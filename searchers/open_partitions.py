@@ -78,22 +78,22 @@ class OpenPartitions:
         result.sort()
         return paid, tuple(result)
 
-    def extra(self, mine: Open, theirs: Open) -> int | None:
-        """How much more, at most, any completion costs with `mine` open than with `theirs`, the same nodes covered.
+    def is_cheaper(self, lead: int, mine: Open, theirs: Open) -> bool:
+        """Whether a state with `mine` open that is `lead` cheaper stays cheaper than, or is as good as, one with `theirs`.
 
-        None when some completion might be acyclic with `theirs` and not with `mine`.
+        Both cover the same nodes. True means that every completion of the other is a completion of this one, and costs
+        less, or the same where nothing tells the states apart.
         """
-        unmatched = list(theirs)
-        different = []
-        for row in mine:
-            if row in unmatched:
-                unmatched.remove(row)
-            else:
-                different.append(row)
-        total = 0
+        if mine == theirs:
+            return True
+        ours, others = set(mine), set(theirs)
+        if len(ours) < len(mine) or len(others) < len(theirs):
+            return False  # twins, which sets do not count; too rare to be worth more
+        different, unmatched = ours - others, others - ours
+        extra = 0
         for backend, readers, read, before in different:
             if before and not any(not readers & ~r and not before & ~b for _, r, _, b in theirs):
-                return None
+                return False  # some completion may be acyclic with theirs and not with mine
             if backend < 0:
                 continue
             twin = next((row for row in unmatched if row[0] >= 0 and row[1] == readers and row[2] == read), None)
@@ -102,8 +102,10 @@ class OpenPartitions:
             else:
                 unmatched.remove(twin)
                 leaving, entering = self._leaving_more[backend][twin[0]], self._entering_more[backend][twin[0]]
-            total += readers.bit_count() * leaving + read.bit_count() * entering
-        return total
+            extra += readers.bit_count() * leaving + read.bit_count() * entering
+            if extra > lead:
+                return False
+        return lead > extra or extra == 0
 
 
 def shifted(open_: Open, steps: int) -> Open:

@@ -40,6 +40,25 @@ def problems(draw: Any, unknown: bool = False, transitions: bool = False, single
     return problem_of(graph, costs, hand_over, priorities)
 
 
+@st.composite
+def tangled(draw: Any) -> SearchProblem:
+    """Cheap candidates that cover the graph together and often depend on each other in a cycle; dear single nodes."""
+    size = draw(st.integers(4, 10))
+    inputs = [sorted(draw(st.sets(st.integers(max(0, i - 4), i - 1), max_size=2))) if i else [] for i in range(size)]
+    graph = graph_of(inputs)
+    costs = {}
+    for backend in BACKENDS[: draw(st.integers(1, 2))]:
+        groups = draw(st.lists(st.integers(0, 3), min_size=size, max_size=size))
+        for group in set(groups):
+            nodes = [node for node in range(size) if groups[node] == group]
+            costs[candidate(graph, backend, nodes)] = float(draw(st.integers(0, 3)))
+    for node in range(size):
+        if draw(st.booleans()):
+            costs[candidate(graph, "z", [node])] = float(draw(st.integers(2, 6)))
+    hand_over = {(a, b): float(draw(st.integers(0, 2))) for a in BACKENDS for b in BACKENDS if a != b}
+    return problem_of(graph, costs, hand_over if draw(st.booleans()) else {})
+
+
 def check(problem: SearchProblem) -> None:
     expected = best_value(problem)
     if expected is None:
@@ -62,6 +81,12 @@ def test_costs_with_invalid(problem: SearchProblem) -> None:
 @settings(max_examples=400, deadline=None)
 @given(problems(transitions=True))
 def test_transitions(problem: SearchProblem) -> None:
+    check(problem)
+
+
+@settings(max_examples=1000, deadline=None)
+@given(tangled())
+def test_cheap_candidates_that_form_cycles(problem: SearchProblem) -> None:
     check(problem)
 
 
