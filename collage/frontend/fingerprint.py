@@ -13,6 +13,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from collage.frontend.constants import value_of
 from collage.frontend.rewriting import bindings
 
 
@@ -34,7 +35,7 @@ def fingerprint(mod: tvm.IRModule) -> str:
         if isinstance(value, relax.Var):
             put("variable", numbers[value])
         elif isinstance(value, tvm.ir.GenericConst):
-            array = np.asarray(np.from_dlpack(value.value), order="C") if _plain(value) else value.value.numpy()
+            array = np.asarray(value_of(value), order="C")
             put("constant", array.dtype, array.shape)
             digest.update(array.reshape(-1).view(np.uint8).data)
         elif isinstance(value, relax.Tuple):
@@ -63,8 +64,3 @@ def fingerprint(mod: tvm.IRModule) -> str:
     put("result")
     expression(function.body.body)
     return digest.hexdigest()
-
-
-def _plain(constant: Any) -> bool:
-    """Whether NumPy can view the constant without a copy."""
-    return str(constant.value.dtype) in ("float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8")

@@ -14,7 +14,7 @@ import numpy as np
 from tvm import relax
 from tvm.relax import op
 
-from collage.frontend.onnx_converters import constant
+from collage.frontend.constants import constant, value_of
 from collage.frontend.rewriting import Rule, Scope, call_to
 from collage.frontend.specs import dtype_of, static_shape
 
@@ -32,7 +32,7 @@ def _batch_norm(value: Any, scope: Scope) -> Any:
     norm = scope.definition(value.tuple_value)
     if not call_to(norm, "relax.nn.batch_norm") or norm.attrs.training:
         return None
-    arrays = [constant(argument) for argument in norm.args[1:5]]
+    arrays = [value_of(argument) for argument in norm.args[1:5]]
     if any(array is None for array in arrays):
         return None
     gamma, beta, mean, variance = (np.asarray(array, "float64") for array in arrays)
@@ -94,7 +94,7 @@ def _subtract_constant(value: Any, scope: Scope) -> Any:
     if not call_to(value, "relax.subtract", "relax.divide"):
         return None
     data, other = value.args
-    array = constant(other)
+    array = value_of(other)
     linear = scope.definition(data)
     if call_to(linear, "relax.add"):
         linear = scope.definition(_with_constant(linear, "relax.add")[0])
@@ -140,7 +140,7 @@ def _with_constant(value: Any, operator: str) -> tuple[Any, np.ndarray | None]:
     """The other operand and the constant of a commutative call; (None, None) when it is no such call."""
     if call_to(value, operator):
         for data, other in (tuple(value.args), tuple(value.args)[::-1]):
-            array = constant(other)
+            array = value_of(other)
             if array is not None and isinstance(data, relax.Var):
                 return data, array
     return None, None
@@ -148,7 +148,7 @@ def _with_constant(value: Any, operator: str) -> tuple[Any, np.ndarray | None]:
 
 def _channel_axis(linear: Any) -> int | None:
     """The axis of the output channels of a floating-point linear operator with a constant weight; else None."""
-    if not call_to(linear, *_CONVOLUTIONS, *_TRANSPOSED, "relax.matmul") or constant(linear.args[1]) is None:
+    if not call_to(linear, *_CONVOLUTIONS, *_TRANSPOSED, "relax.matmul") or value_of(linear.args[1]) is None:
         return None
     if not dtype_of(linear.ty) == dtype_of(linear.args[1].ty) == dtype_of(linear.args[0].ty) or "float" not in dtype_of(
         linear.ty
@@ -173,7 +173,7 @@ def _per_channel(array: np.ndarray, value: Any, channel: int) -> bool:
 
 
 def _scaled_weight(linear: Any, scale: np.ndarray) -> np.ndarray:
-    weight = np.asarray(constant(linear.args[1]), "float64")
+    weight = np.asarray(value_of(linear.args[1]), "float64")
     flat = scale.reshape(-1)
     if linear.op.name == "relax.matmul":
         return np.asarray(weight * flat)
@@ -193,7 +193,7 @@ def _scaled_weight(linear: Any, scale: np.ndarray) -> np.ndarray:
 
 
 def _rounded(array: np.ndarray, dtype: str) -> Any:
-    return relax.const(np.asarray(array.astype(dtype), order="C"), dtype)
+    return constant(array, dtype)
 
 
 #: In this order: a batch normalisation becomes a scale and a shift, which then move into the operator before them.

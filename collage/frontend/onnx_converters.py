@@ -6,78 +6,32 @@ What is changed, and why:
 - Clip, Pad, Tile, Einsum, CumSum: one Relax operator instead of `call_tir`, which no pattern matches and no
   exporter reads;
 - Gather: `take`, with wrapping for negative indices, instead of compare, add, select and take;
-- Shape, Size, Constant: constants;
+- Shape, Size, EyeLike, Constant: constants;
 - Min, Max, Sum, Mean: pairwise operators instead of stack and reduce;
 - Softmax and its like before opset 13: without the two reshapes when they change nothing;
 - Cast: one `astype` (ONNX leaves float to integer out of range undefined);
 - LayerNormalization: also its second and third output; InstanceNormalization: one operator; Dropout: gone;
-- Conv, ConvTranspose, pooling: `auto_pad` as explicit padding, before TVM's converter sees the node.
+- Pow: with an exponent of another dtype; IsInf: with a sign; Elu: in the dtype of its input.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import onnx
-import tvm
-from tvm import relax
 from tvm.relax import op
 
 from collage.errors import FrontendError
+from collage.frontend.constants import constant, value_of
 from collage.frontend.onnx_file import describe, read_tensor
-from collage.frontend.specs import dtype_of, static_shape
-
-
-class Node:
-    """An ONNX node with its inputs as Relax expressions (None: left out) and its attributes as Python values."""
-
-    def __init__(self, proto: onnx.NodeProto, inputs: list[Any], opset: int, folder: Path) -> None:
-        self.proto = proto
-        self.inputs = inputs
-        self.opset = opset
-        self.folder = folder
-        self.attributes = {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in proto.attribute}
-
-    def input(self, index: int) -> Any:
-        """An input, or None when it is left out."""
-        return self.inputs[index] if index < len(self.inputs) else None
-
-    def array(self, index: int) -> np.ndarray | None:
-        """The value of an input that has to be constant, or None when it is left out."""
-        value = self.input(index)
-        if value is None:
-            return None
-        array = constant(value)
-        if array is None:
-            raise FrontendError(
-                f"{describe(self.proto)}: input {index} ('{self.proto.input[index]}') has to be constant"
-            )
-        return array
-
-    def text(self, name: str, default: str) -> str:
-        """A string attribute."""
-        value = self.attributes.get(name, default)
-        return value.decode() if isinstance(value, bytes) else str(value)
-
+from collage.frontend.onnx_node import Node, shape_of
+from collage.frontend.specs import dtype_of
 
 Converter = Callable[[Node], Any]
-
-
-def constant(value: Any) -> np.ndarray | None:
-    """The value of a constant expression; None for any other."""
-    return value.value.numpy() if isinstance(value, tvm.ir.GenericConst) else None
-
-
-def _shape(value: Any) -> tuple[int, ...]:
-    shape = static_shape(value.ty)
-    if shape is None:
-        raise FrontendError(f"a static shape is needed, but the type is {value.ty}")
-    return shape
 
 
 def _clip(node: Node) -> Any:
@@ -85,19 +39,20 @@ def _clip(node: Node) -> Any:
     if node.opset < 11:
         bounds = [node.attributes.get("min"), node.attributes.get("max")]
     else:
-        arrays = [constant(node.input(1)), constant(node.input(2))]
+        arrays = [value_of(node.input(1)), value_of(node.input(2))]
         if any(node.input(i) is not None and arrays[i - 1] is None for i in (1, 2)):
             return _clip_by_tensors(data, node.input(1), node.input(2))
         bounds = [None if array is None else array.item() for array in arrays]
-    lower, upper = (None if bound is None or np.isnan(bound) or np.isinf(bound) else bound for bound in bounds)
+    lower = None if bounds[0] is None or np.isnan(bounds[0]) or bounds[0] == -np.inf else bounds[0]
+    upper = None if bounds[1] is None or np.isnan(bounds[1]) or bounds[1] == np.inf else bounds[1]
     dtype = dtype_of(data.ty)
     if lower is not None and upper is not None and lower <= upper:
         return op.clip(data, lower, upper)
     if lower == 0 and upper is None and "float" in dtype:
         return op.nn.relu(data)
     if lower is not None:
-        data = op.maximum(data, relax.const(lower, dtype))
-    return data if upper is None else op.minimum(data, relax.const(upper, dtype))
+        data = op.maximum(data, constant(lower, dtype))
+    return data if upper is None else op.minimum(data, constant(upper, dtype))
 
 
 def _clip_by_tensors(data: Any, lower: Any, upper: Any) -> Any:
@@ -110,7 +65,7 @@ _PAD_MODES = MappingProxyType({"constant": "constant", "reflect": "reflect", "ed
 
 def _pad(node: Node) -> Any:
     data = node.input(0)
-    rank = len(_shape(data))
+    rank = len(shape_of(data))
     if node.opset < 11:
         pads = np.array(node.attributes.get("pads", node.attributes.get("paddings")))
         value, axes = node.attributes.get("value", 0.0), np.arange(rank)
@@ -130,13 +85,13 @@ def _pad(node: Node) -> Any:
 
 def _gather(node: Node) -> Any:
     data, indices = node.input(0), node.input(1)
-    shape = _shape(data)
+    shape = shape_of(data)
     axis = int(node.attributes.get("axis", 0)) % len(shape)
-    known = constant(indices)
+    known = value_of(indices)
     if known is not None:
         if (known < -shape[axis]).any() or (known >= shape[axis]).any():
             raise FrontendError(f"{describe(node.proto)}: an index is outside [-{shape[axis]}, {shape[axis] - 1}]")
-        indices = relax.const(np.where(known < 0, known + shape[axis], known).astype(known.dtype))
+        indices = constant(np.where(known < 0, known + shape[axis], known), str(known.dtype))
     return op.take(data, indices, axis, mode="wrap")  # the default mode reads out of bounds when an index is
 
 
@@ -158,23 +113,23 @@ def _cumsum(node: Node) -> Any:
     return op.flip(data, position) if reverse else data
 
 
-def _shape_of(node: Node) -> Any:
-    shape = _shape(node.input(0))
-    return relax.const(np.array(shape[node.attributes.get("start", 0) : node.attributes.get("end")], "int64"))
+def _shape(node: Node) -> Any:
+    shape = shape_of(node.input(0))
+    return constant(shape[node.attributes.get("start", 0) : node.attributes.get("end")], "int64")
 
 
-def _size_of(node: Node) -> Any:
-    return relax.const(np.array(np.prod(_shape(node.input(0)), dtype="int64"), "int64"))
+def _size(node: Node) -> Any:
+    return constant(np.prod(shape_of(node.input(0)), dtype="int64"), "int64")
 
 
 def _constant(node: Node) -> Any:
     for name, value in node.attributes.items():
         if name == "value":
-            return relax.const(read_tensor(value, node.folder))
+            return constant(read_tensor(value, node.folder))
         if name in ("value_float", "value_floats"):
-            return relax.const(np.array(value, "float32"))
+            return constant(value, "float32")
         if name in ("value_int", "value_ints"):
-            return relax.const(np.array(value, "int64"))
+            return constant(value, "int64")
     raise FrontendError(f"{describe(node.proto)}: only dense numeric constants are supported")
 
 
@@ -184,13 +139,13 @@ def _pairwise(combine: Callable[[Any, Any], Any]) -> Converter:
 
 def _mean(node: Node) -> Any:
     total = functools.reduce(op.add, node.inputs)
-    return op.divide(total, relax.const(len(node.inputs), dtype_of(node.input(0).ty)))
+    return op.divide(total, constant(len(node.inputs), dtype_of(node.input(0).ty)))
 
 
 def _softmax(apply: Callable[..., Any]) -> Converter:
     def convert(node: Node) -> Any:
         data = node.input(0)
-        shape = _shape(data)
+        shape = shape_of(data)
         axis = int(node.attributes.get("axis", -1 if node.opset >= 13 else 1)) % len(shape)
         if node.opset >= 13 or axis == len(shape) - 1 or all(extent == 1 for extent in shape[axis + 1 :]):
             return apply(data, axis)
@@ -212,31 +167,31 @@ def _dropout(node: Node) -> Any:
     if training is not None and training.item():
         raise FrontendError(f"{describe(node.proto)}: it is in training mode")
     data = node.input(0)
-    mask = relax.const(np.ones(_shape(data), "bool")) if len(node.proto.output) > 1 else None
+    mask = constant(np.ones(shape_of(data), "bool")) if len(node.proto.output) > 1 else None
     return [data] if mask is None else [data, mask]
 
 
 def _layer_norm(node: Node) -> Any:
     data, scale, bias = node.input(0), node.input(1), node.input(2)
-    rank, dtype = len(_shape(data)), dtype_of(data.ty)
+    rank, dtype = len(shape_of(data)), dtype_of(data.ty)
     axes = list(range(int(node.attributes.get("axis", -1)) % rank, rank))
     epsilon = float(node.attributes.get("epsilon", 1e-5))
-    extents = tuple(_shape(data)[axis] for axis in axes)
-    scale = scale if _shape(scale) == extents else op.broadcast_to(scale, extents)
+    extents = tuple(shape_of(data)[axis] for axis in axes)
+    scale = scale if shape_of(scale) == extents else op.broadcast_to(scale, extents)
     if bias is None:
-        bias = relax.const(np.zeros(extents), dtype)
-    elif _shape(bias) != extents:
+        bias = constant(np.zeros(extents), dtype)
+    elif shape_of(bias) != extents:
         bias = op.broadcast_to(bias, extents)
     results = [op.nn.layer_norm(data, scale, bias, axes, epsilon)]
     if len(node.proto.output) > 1:
-        deviation = op.sqrt(op.add(op.variance(data, axes, keepdims=True), relax.const(epsilon, dtype)))
-        results += [op.mean(data, axes, keepdims=True), op.divide(relax.const(1.0, dtype), deviation)]
+        deviation = op.sqrt(op.add(op.variance(data, axes, keepdims=True), constant(epsilon, dtype)))
+        results += [op.mean(data, axes, keepdims=True), op.divide(constant(1.0, dtype), deviation)]
     return results
 
 
 def _instance_norm(node: Node) -> Any:
     data = node.input(0)
-    axes = list(range(2, len(_shape(data))))
+    axes = list(range(2, len(shape_of(data))))
     return op.nn.instance_norm(data, node.input(1), node.input(2), 1, axes, float(node.attributes.get("epsilon", 1e-5)))
 
 
@@ -247,11 +202,46 @@ def _gemm(node: Node) -> Any:
     right = op.permute_dims(right, [1, 0]) if node.attributes.get("transB", 0) else right
     alpha, beta = float(node.attributes.get("alpha", 1.0)), float(node.attributes.get("beta", 1.0))
     if alpha != 1.0:  # on the right-hand side, where it usually meets a constant weight
-        right = op.multiply(right, relax.const(alpha, dtype))
+        right = op.multiply(right, constant(alpha, dtype))
     product = op.matmul(left, right)
     if addend is None:
         return product
-    return op.add(product, addend if beta == 1.0 else op.multiply(addend, relax.const(beta, dtype)))
+    return op.add(product, addend if beta == 1.0 else op.multiply(addend, constant(beta, dtype)))
+
+
+def _pow(node: Node) -> Any:
+    base, exponent = node.input(0), node.input(1)
+    own, other = dtype_of(base.ty), dtype_of(exponent.ty)
+    if own == other:
+        return op.power(base, exponent)
+    if "float" in own or "float" not in other:
+        return op.power(base, op.astype(exponent, own))
+    return op.astype(op.power(op.astype(base, other), exponent), own)
+
+
+def _is_inf(node: Node) -> Any:
+    data = node.input(0)
+    positive, negative = node.attributes.get("detect_positive", 1), node.attributes.get("detect_negative", 1)
+    if positive and negative:
+        return op.isinf(data)
+    if not positive and not negative:
+        return constant(np.zeros(shape_of(data), "bool"))
+    return op.equal(data, constant(np.inf if positive else -np.inf, dtype_of(data.ty)))
+
+
+def _eye_like(node: Node) -> Any:
+    data = node.input(0)
+    rows, columns = shape_of(data)
+    chosen = node.attributes.get("dtype")
+    dtype = dtype_of(data.ty) if chosen is None else str(onnx.helper.tensor_dtype_to_np_dtype(chosen))
+    return constant(np.eye(rows, columns, node.attributes.get("k", 0)), dtype)
+
+
+def _elu(node: Node) -> Any:
+    data, dtype = node.input(0), dtype_of(node.input(0).ty)
+    alpha = constant(node.attributes.get("alpha", 1.0), dtype)
+    negative = op.multiply(op.subtract(op.exp(op.minimum(data, constant(0, dtype))), constant(1, dtype)), alpha)
+    return op.add(op.nn.relu(data), negative)
 
 
 #: ONNX operator -> converter.
@@ -263,41 +253,23 @@ CONVERTERS: Mapping[str, Converter] = MappingProxyType(
         "CumSum": _cumsum,
         "Dropout": _dropout,
         "Einsum": _einsum,
+        "Elu": _elu,
+        "EyeLike": _eye_like,
         "Gather": _gather,
         "Gemm": _gemm,
         "InstanceNormalization": _instance_norm,
+        "IsInf": _is_inf,
         "LayerNormalization": _layer_norm,
         "LogSoftmax": _softmax(op.nn.log_softmax),
         "Max": _pairwise(op.maximum),
         "Mean": _mean,
         "Min": _pairwise(op.minimum),
         "Pad": _pad,
-        "Shape": _shape_of,
-        "Size": _size_of,
+        "Pow": _pow,
+        "Shape": _shape,
+        "Size": _size,
         "Softmax": _softmax(op.nn.softmax),
         "Sum": _pairwise(op.add),
         "Tile": _tile,
     }
 )
-
-
-def explicit_padding(node: Node) -> None:
-    """Replace `auto_pad` of a convolution or pooling by explicit `pads`, in the node's attributes."""
-    mode = node.text("auto_pad", "NOTSET")
-    if mode == "NOTSET" or node.proto.op_type == "ConvTranspose":
-        return
-    del node.attributes["auto_pad"]
-    extents = _shape(node.input(0))[2:]
-    weight = node.input(1)
-    kernel = node.attributes.get("kernel_shape") or _shape(weight)[2:]
-    strides = node.attributes.get("strides") or [1] * len(extents)
-    dilations = node.attributes.get("dilations") or [1] * len(extents)
-    before, after = [], []
-    for extent, size, stride, dilation in zip(extents, kernel, strides, dilations, strict=True):
-        total = (
-            max((-(-extent // stride) - 1) * stride + (size - 1) * dilation + 1 - extent, 0) if mode != "VALID" else 0
-        )
-        smaller, larger = total // 2, total - total // 2
-        before.append(larger if mode == "SAME_LOWER" else smaller)
-        after.append(smaller if mode == "SAME_LOWER" else larger)
-    node.attributes["pads"] = before + after

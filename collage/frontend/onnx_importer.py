@@ -23,14 +23,22 @@ from tvm import relax
 from tvm.relax.frontend.onnx import onnx_frontend
 
 from collage.errors import CollageError, FrontendError, UnsupportedOperatorError
+from collage.frontend.constants import constant, value_of
+from collage.frontend.onnx_adapt import adapt
 from collage.frontend.onnx_constants import EVALUATED, evaluate
-from collage.frontend.onnx_converters import CONVERTERS, Node, explicit_padding
+from collage.frontend.onnx_converters import CONVERTERS
 from collage.frontend.onnx_file import OnnxSource, check_model, describe, read_tensor, sub_graphs
+from collage.frontend.onnx_node import Node
 from collage.frontend.shapes import Shape, bind_shapes, declared_onnx_inputs
-from collage.frontend.specs import OUTPUT_NAMES, static_shape
+from collage.frontend.specs import OUTPUT_NAMES, dtype_of, static_shape
+
+_STANDARD = frozenset({"", "ai.onnx"})
+
+#: Operators of the standard whose definition is used instead of TVM's converter, which is for another domain's.
+_BY_DEFINITION = frozenset({"Attention"})
 
 #: Domains whose operators TVM's converters implement; elsewhere the same name may mean something else.
-_DOMAINS = frozenset({"", "ai.onnx", "com.microsoft"})
+_DOMAINS = _STANDARD | {"com.microsoft"}
 
 
 def import_onnx(source: OnnxSource, shapes: Mapping[str, Shape]) -> tvm.IRModule:
@@ -43,7 +51,6 @@ def import_onnx(source: OnnxSource, shapes: Mapping[str, Shape]) -> tvm.IRModule
     check_model(source)
     bound = bind_shapes(declared_onnx_inputs(source.model.graph), shapes)
     importer = _Importer(source)
-    importer.refuse_unsupported(source.model.graph.node)
     return importer.run(bound)
 
 
@@ -61,14 +68,15 @@ class _Importer:
     def __init__(self, source: OnnxSource) -> None:
         self._model = source.model
         self._folder = source.folder
-        self._opset = _opset(source.model.opset_import)
         self._functions = {(function.domain, function.name): function for function in source.model.functions}
         self._tvm_converters = onnx_frontend._get_convert_map()
         self._builder = relax.BlockBuilder()
 
     def run(self, shapes: Mapping[str, Shape]) -> tvm.IRModule:
         graph = self._model.graph
-        scope = _Scope(self._opset, graph)
+        opset = _opset(self._model.opset_import)
+        self.refuse_unsupported(graph.node, opset)
+        scope = _Scope(opset, graph)
         parameters = []
         for value in graph.input:
             if value.name in shapes:
@@ -89,10 +97,10 @@ class _Importer:
         mod["main"] = mod["main"].with_attr(OUTPUT_NAMES, [value.name for value in graph.output])
         return mod
 
-    def refuse_unsupported(self, nodes: Iterable[NodeProto]) -> None:
+    def refuse_unsupported(self, nodes: Iterable[NodeProto], opset: int) -> None:
         """Before anything is built: all operators that have no converter, with the nodes that use them."""
         missing: dict[str, list[str]] = {}
-        self._collect_unsupported(nodes, self._opset, missing)
+        self._collect_unsupported(nodes, opset, missing)
         if missing:
             lines = [
                 f"{operator} (node {', '.join(names[:3])}{', ...' if len(names) > 3 else ''})"
@@ -107,24 +115,35 @@ class _Importer:
             if function is not None:
                 self._collect_unsupported(function.node, _opset(function.opset_import, opset), missing)
             elif not self._has_converter(node):
-                operator = f"{node.domain}.{node.op_type}" if node.domain not in ("", "ai.onnx") else node.op_type
+                operator = f"{node.domain}.{node.op_type}" if node.domain not in _STANDARD else node.op_type
                 missing.setdefault(operator, []).append(f"'{node.name or next(iter(node.output), '')}'")
             for graph in sub_graphs(node):
                 self._collect_unsupported(graph.node, opset, missing)
 
     def _has_converter(self, node: NodeProto) -> bool:
         known = node.op_type in CONVERTERS or node.op_type in self._tvm_converters or node.op_type in EVALUATED
-        return node.domain in _DOMAINS and (known or node.op_type == "If")
+        by_definition = node.op_type in _BY_DEFINITION and node.domain in _STANDARD
+        return node.domain in _DOMAINS and not by_definition and (known or node.op_type == "If")
 
-    def _function(self, node: NodeProto, opset: int) -> onnx.FunctionProto | None:
-        """The body of an operator that the model defines itself, or that only the standard's definition implements."""
+    def _function(self, node: NodeProto, opset: int, inputs: list[Any] | None = None) -> onnx.FunctionProto | None:
+        """The body of an operator that the model defines itself, or that only the standard's definition implements.
+
+        Some definitions depend on the types of the inputs: without `inputs` they are given without their nodes.
+        """
         own = self._functions.get((node.domain, node.op_type))
-        if own is not None or self._has_converter(node) or node.domain not in ("", "ai.onnx"):
+        if own is not None or self._has_converter(node) or node.domain not in _STANDARD:
             return own
         try:
             schema = onnx.defs.get_schema(node.op_type, opset, "")
         except onnx.defs.SchemaError:
             return None
+        if schema.has_context_dependent_function:
+            if inputs is None:
+                return onnx.FunctionProto()
+            types = [_type(value).SerializeToString() for value in inputs]
+            return onnx.FunctionProto.FromString(
+                schema.get_context_dependent_function_with_opset_version(opset, node.SerializeToString(), types)
+            )
         return schema.function_body if schema.has_function else None
 
     def _nodes(self, nodes: Iterable[NodeProto], scope: _Scope) -> None:
@@ -141,15 +160,16 @@ class _Importer:
         inputs = [self._lookup(name, scope, describe(node)) if name else None for name in node.input]
         while inputs and inputs[-1] is None:
             inputs.pop()
-        if node.op_type == "If" and node.domain in ("", "ai.onnx"):
+        if node.op_type == "If" and node.domain in _STANDARD:
             results = self._branch(node, inputs[0], scope)
-        elif (function := self._function(node, scope.opset)) is not None:
+        elif (function := self._function(node, scope.opset, inputs)) is not None:
+            self.refuse_unsupported(function.node, _opset(function.opset_import, scope.opset))
             results = self._call_function(node, function, inputs, scope)
         elif node.op_type in EVALUATED and all(
             value is None or isinstance(value, tvm.ir.GenericConst) for value in inputs
         ):
-            arrays = [None if value is None else np.from_dlpack(value.value) for value in inputs]
-            results = [relax.const(array) for array in evaluate(node, arrays, scope.opset)]
+            arrays = [value_of(value) for value in inputs]
+            results = [constant(array) for array in evaluate(node, arrays, scope.opset)]
         else:
             results = self._convert(node, inputs, scope)
         names = list(node.output)
@@ -165,7 +185,7 @@ class _Importer:
         if node.op_type in CONVERTERS:
             result = CONVERTERS[node.op_type](view)
         elif node.op_type in self._tvm_converters:
-            explicit_padding(view)
+            adapt(view)
             attributes: dict[str, Any] = {name: _for_tvm(value) for name, value in view.attributes.items()}
             attributes["tvm_custom"] = {"name": node.name, "num_outputs": len(node.output)}
             convert = self._tvm_converters[node.op_type].get_converter(scope.opset)
@@ -187,9 +207,9 @@ class _Importer:
     def _named(self, value: Any, name: str, node: NodeProto) -> Any:
         """Bind a result to a variable that is called after it in the model; its shape has to be static."""
         if isinstance(value, relax.ShapeExpr):
-            return relax.const(np.array([int(extent) for extent in value.values], "int64"))
+            return constant([int(extent) for extent in value.values], "int64")
         if isinstance(value, tvm.tirx.IntImm):
-            return relax.const(np.array(int(value), "int64"))
+            return constant(int(value), "int64")
         if not isinstance(value, (relax.Var, tvm.ir.GenericConst)):
             value = self._builder.emit(value, name_hint=re.sub(r"\W", "_", name))
         if isinstance(value.ty, relax.TensorType) and static_shape(value.ty) is None:
@@ -225,7 +245,7 @@ class _Importer:
             if name in scope.values:
                 return scope.values[name]
             if name in scope.tensors:
-                scope.values[name] = relax.const(read_tensor(scope.tensors[name], self._folder))
+                scope.values[name] = constant(read_tensor(scope.tensors[name], self._folder))
                 return scope.values[name]
             scope = scope.outer
         raise FrontendError(
@@ -250,7 +270,7 @@ def _bind_attributes(node: NodeProto, actual: Mapping[str, onnx.AttributeProto])
 
 
 def _opset(imports: Iterable[onnx.OperatorSetIdProto], default: int = 1) -> int:
-    return next((int(entry.version) for entry in imports if entry.domain in ("", "ai.onnx")), default)
+    return next((int(entry.version) for entry in imports if entry.domain in _STANDARD), default)
 
 
 def _dtype(element_type: int, name: str) -> str:
@@ -261,6 +281,13 @@ def _dtype(element_type: int, name: str) -> str:
     if dtype == np.dtype(object):
         raise FrontendError(f"input '{name}' is a tensor of strings, which cannot be compiled")
     return str(dtype)
+
+
+def _type(value: Any) -> onnx.TypeProto:
+    if value is None:
+        return onnx.TypeProto()
+    element = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype_of(value.ty)))
+    return onnx.helper.make_tensor_type_proto(element, static_shape(value.ty))
 
 
 def _for_tvm(value: Any) -> Any:

@@ -81,10 +81,11 @@ def _bound(declaration: DeclaredInput, shapes: Mapping[str, Shape], extents: Map
         extent = extents.get(dimension) if isinstance(dimension, str) else dimension
         if extent is None:
             label = f"{position} ('{dimension}')" if dimension else f"{position}"
-            template = ",".join(str(d) if isinstance(d, int) else "N" for d in dimensions)
+            entries = [str(entry) if isinstance(entry, int) else "N" for entry in dimensions]
+            literal = f"({', '.join(entries)}{',' if len(entries) == 1 else ''})"
             raise UnboundDimensionError(
                 f"dimension {label} of input '{name}' is dynamic; bind it with a number in place of N: "
-                f'--shape {name}={template} or shapes={{"{name}": ({template},)}}'
+                f'--shape {name}={",".join(entries)} or shapes={{"{name}": {literal}}}'
             )
         result.append(extent)
     return tuple(result)

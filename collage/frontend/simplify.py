@@ -14,10 +14,20 @@ import numpy as np
 from tvm import relax, tirx
 from tvm.relax import op
 
-from collage.frontend.onnx_converters import constant
+from collage.frontend.constants import constant, value_of
 from collage.frontend.rewriting import Rule, Scope, call_to
 from collage.frontend.specs import dtype_of, static_shape
 
+_COMMUTATIVE = ("relax.add", "relax.multiply", "relax.maximum", "relax.minimum")
+_COMPARISONS = (
+    "relax.equal",
+    "relax.not_equal",
+    "relax.less",
+    "relax.less_equal",
+    "relax.greater",
+    "relax.greater_equal",
+)
+_BROADCASTING = (*_COMMUTATIVE, *_COMPARISONS, "relax.subtract", "relax.divide", "relax.power", "relax.where")
 _RESHAPES = ("relax.reshape", "relax.expand_dims", "relax.squeeze", "relax.flatten", "relax.nn.batch_flatten")
 
 
@@ -49,9 +59,9 @@ def _reshape(value: Any, scope: Scope) -> Any:
     data = value.args[0]
     if static_shape(data.ty) == shape:
         return data
-    known = constant(data)
+    known = value_of(data)
     if known is not None:
-        return relax.const(known.reshape(shape), dtype_of(value.ty))
+        return constant(known.reshape(shape))
     inner = scope.definition(data)
     if call_to(inner, *_RESHAPES):
         return op.reshape(inner.args[0], shape)
@@ -90,9 +100,9 @@ def _permutation(value: Any, scope: Scope) -> Any:
         return None
     data = value.args[0]
     axes = _axes(value)
-    known = constant(data)
+    known = value_of(data)
     if known is not None:
-        return relax.const(np.asarray(known.transpose(axes), order="C"), dtype_of(value.ty))
+        return constant(known.transpose(axes))
     inner = scope.definition(data)
     if call_to(inner, "relax.permute_dims"):
         first = _axes(inner)
@@ -116,7 +126,7 @@ def _clamp(value: Any, scope: Scope) -> Any:
     if call_to(value, "relax.nn.relu6"):
         return op.clip(value.args[0], 0.0, 6.0)
     if call_to(value, "relax.clip"):
-        lower, upper = (float(bound) for bound in value.args[1:3])
+        lower, upper = (float(bound.value) for bound in value.args[1:3])
         if lower == 0 and math.isinf(upper) and "float" in dtype_of(value.ty):
             return op.nn.relu(value.args[0])
     return None
@@ -129,10 +139,48 @@ def _neutral(value: Any, scope: Scope) -> Any:
         commutes = value.op.name in ("relax.add", "relax.multiply")
         pairs = [tuple(value.args)] + ([tuple(value.args)[::-1]] if commutes else [])
         for data, other in pairs:
-            array = constant(other)
+            array = value_of(other)
             if array is not None and array.size and (array == neutral).all() and _types_agree(value, data):
                 return data
     return None
+
+
+def _constant_last(value: Any, scope: Scope) -> Any:
+    """The constant of a commutative operator is its second argument."""
+    if call_to(value, *_COMMUTATIVE) and value_of(value.args[0]) is not None and value_of(value.args[1]) is None:
+        return relax.Call(value.op, [value.args[1], value.args[0]], value.attrs, value.ty_args)
+    return None
+
+
+def _take(value: Any, scope: Scope) -> Any:
+    """One mode of `take`, which covers ONNX's negative indices and never reads out of bounds."""
+    if call_to(value, "relax.take") and str(value.attrs.mode) == "fast":
+        return op.take(value.args[0], value.args[1], value.attrs.axis, mode="wrap")
+    return None
+
+
+def _broadcast(value: Any, scope: Scope) -> Any:
+    """What an elementwise operator broadcasts by itself needs no `broadcast_to` or `full_like` before it."""
+    shape = static_shape(value.ty) if call_to(value, *_BROADCASTING) else None
+    if shape is None:
+        return None
+    arguments = [_narrow(argument, scope) for argument in value.args]
+    shapes = [static_shape(argument.ty) for argument in arguments]
+    if all(new.same_as(old) for new, old in zip(arguments, value.args, strict=True)) or None in shapes:
+        return None
+    if np.broadcast_shapes(*[known for known in shapes if known is not None]) != shape:
+        return None
+    return relax.Call(value.op, arguments, value.attrs, value.ty_args)
+
+
+def _narrow(argument: Any, scope: Scope) -> Any:
+    source = scope.definition(argument)
+    if call_to(source, "relax.broadcast_to"):
+        return source.args[0]
+    if call_to(source, "relax.full", "relax.full_like"):
+        filling = source.args[1]
+        return filling if dtype_of(filling.ty) == dtype_of(argument.ty) else argument
+    return argument
 
 
 #: In no particular order: they are applied until none applies.
@@ -144,4 +192,7 @@ SIMPLIFICATIONS: tuple[Rule, ...] = (
     _permutation,
     _clamp,
     _neutral,
+    _constant_last,
+    _take,
+    _broadcast,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import Any
 
@@ -30,6 +31,14 @@ def import_torch(program: Any) -> tvm.IRModule:
         return from_exported_program(program, keep_params_as_input=False, unwrap_unit_return_tuple=True)
     except Exception as error:  # the importer raises assertion, value, key and TVM errors alike
         reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-        if "nsupported function type" in reason:
-            raise UnsupportedOperatorError(f"unsupported PyTorch operators: {reason}") from error
+        if "Unsupported function type" in reason:
+            operators = re.findall(r"'([^']+)'", reason)
+            listed = "; ".join(f"{operator}{_users(program, operator)}" for operator in operators)
+            raise UnsupportedOperatorError(f"unsupported PyTorch operators: {listed or reason}") from error
         raise FrontendError(f"the PyTorch program cannot be imported: {reason}") from error
+
+
+def _users(program: Any, operator: str) -> str:
+    """The nodes that call an operator; none when it only appears in the decomposition of another."""
+    names = [f"'{node.name}'" for node in program.graph.nodes if str(node.target).endswith(operator)]
+    return f" (node {', '.join(names[:3])}{', ...' if len(names) > 3 else ''})" if names else ""
