@@ -83,15 +83,16 @@ def unsupported_by_openvino(node: Any) -> str | None:
     reason = unsupported_reason(expr)
     if reason is not None or not isinstance(expr, relax.Call):
         return reason
-    refusal = _order_reason(expr) or _integer_reason(expr)
+    refusal = _float_reason(expr) or _integer_reason(expr)
     return f"{expr.op.name}: {refusal}" if refusal else None
 
 
-def _order_reason(call: Any) -> str | None:
-    """Among equal elements TVM keeps the order; OpenVINO's TopK does not, which shows in the indices."""
+def _float_reason(call: Any) -> str | None:
     name = call.op.name
     if name == "relax.argsort" or (name == "relax.topk" and str(call.attrs.ret_type) != "values"):
         return "OpenVINO puts equal elements in any order"
+    if name in ("relax.max", "relax.min"):
+        return "OpenVINO gives the largest finite number where all elements are infinite"
     return None
 
 

@@ -89,7 +89,8 @@ def _cover_ceil_mode(c: Conversion, window: dict[str, list[int]], dims: int) -> 
         window["pads"][end] += overhang[-1]
         start_of_last = (c.result.shape[2 + axis] - 1) * window["strides"][axis] - window["pads"][axis]
         c.require(start_of_last < extent, "a pooling window that lies in the padding only")
-        c.require(max(window["pads"][axis], window["pads"][end]) < reach, "padding wider than the pooling window")
+        wide = max(window["pads"][axis], window["pads"][end]) >= window["kernel_shape"][axis]
+        c.require(not wide, "padding as wide as the pooling window")
     c.require(not any(overhang) or bool(c.attrs.ceil_mode), "an inconsistent output shape")
     return overhang
 

@@ -23,8 +23,8 @@ Run = Callable[..., None]
 
 #: Engine name -> (module that implements `create(blob, options)`, library that it needs, how to install it).
 _ENGINES: Mapping[str, tuple[str, str, str]] = {
-    "openvino": ("collage.runtime.engines.openvino", "openvino", "pip install collage-tvm[openvino]"),
-    "onnxruntime": ("collage.runtime.engines.onnxruntime", "onnxruntime", "pip install collage-tvm[onnxruntime]"),
+    "openvino": ("collage.runtime.engines.openvino", "openvino", "`pip install collage-tvm[openvino]`"),
+    "onnxruntime": ("collage.runtime.engines.onnxruntime", "onnxruntime", "`pip install collage-tvm[onnxruntime]`"),
 }
 
 
@@ -33,7 +33,7 @@ def create(engine: str, blob: bytes, options: Mapping[str, Any]) -> Run:
 
     Parameters
     ----------
-    engine: "openvino" or "onnxruntime".
+    engine: "openvino", "onnxruntime", or "package.module:function" for an engine of a third party's backend.
     blob: a serialised ONNX model with static shapes.
     options: `threads`, the number of threads of the deployment.
 
@@ -48,7 +48,8 @@ def create(engine: str, blob: bytes, options: Mapping[str, Any]) -> Run:
     CompiledModelError: the engine is unknown, its library is not installed, or it does not take the model.
     """
     require([engine])
-    run: Run = import_module(_ENGINES[engine][0]).create(blob, options)
+    module, _, function = engine.partition(":") if ":" in engine else (_ENGINES[engine][0], ":", "create")
+    run: Run = getattr(import_module(module), function)(blob, options)
     return run
 
 
@@ -60,11 +61,15 @@ def require(engines: Iterable[str]) -> None:
     CompiledModelError: an engine is unknown, or its library is missing; the message says how to install it.
     """
     for engine in engines:
-        if engine not in _ENGINES:
+        if ":" in engine:
+            library = engine.partition(".")[0].partition(":")[0]
+            install = f"install the package that has {engine}"
+        elif engine in _ENGINES:
+            _, library, install = _ENGINES[engine]
+        else:
             raise CompiledModelError(f"the model needs the engine {engine!r}; known are {', '.join(sorted(_ENGINES))}")
-        _, library, install = _ENGINES[engine]
         if find_spec(library) is None:
-            raise CompiledModelError(f"the model needs {library}, which is not installed: `{install}`")
+            raise CompiledModelError(f"the model needs {library}, which is not installed: {install}")
 
 
 def register() -> None:

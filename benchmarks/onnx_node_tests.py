@@ -1,0 +1,245 @@
+"""The ONNX project's own node tests, run through Collage on one backend at a time.
+
+    python -m benchmarks.onnx_node_tests --backend openvino [--match REGEX] [--show wrong,error]
+
+Each test is a model of one operator with inputs and expected outputs. A test is loaded by `collage.load`. On the `tvm`
+backend TVM compiles the module; on a graph backend the exporter and the engine run it, if the backend's predicate takes
+every call (otherwise the test is *unsupported*, with the reason). What counts is that no test gives a wrong result
+silently.
+
+Outcomes: pass; unsupported (refused, with a reason, by the frontend or by the backend); error (accepted, then failed
+loudly); wrong (accepted, and the result differs); crash (the process died).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+BACKENDS = ("tvm", "openvino", "onnxruntime")
+#: Operators whose results are random by definition.
+_RANDOM = re.compile("bernoulli|training_dropout|dropout_default_mask|random")
+#: Inputs that describe shapes, axes or counts. Networks give them as constants; the tests give them at run time, and a
+#: compiler with static shapes can only refuse those. They are bound to the test's values.
+_REDUCTIONS = ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")
+_PARAMETERS: dict[str, tuple[int, ...]] = {
+    **dict.fromkeys(("Reshape", "Expand", "Tile", "Unsqueeze", "Squeeze", "TopK", "Split", "CumSum", "Trilu"), (1,)),
+    **dict.fromkeys(("Pad", "Resize", "OneHot", "Slice", "Upsample", "CenterCropPad"), (1, 2, 3, 4)),
+    **dict.fromkeys((f"Reduce{kind}" for kind in _REDUCTIONS), (1,)),
+    "ConstantOfShape": (0,),
+    "Range": (0, 1, 2),
+    "Clip": (1, 2),
+}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one test."""
+
+    name: str
+    outcome: str
+    reason: str = ""
+
+
+def node_tests() -> list[Any]:
+    """All node tests of the installed onnx package."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from onnx.backend.test.loader import load_model_tests
+
+        return list(load_model_tests(kind="node"))
+
+
+def run_test(case: Any, backend: str) -> Outcome:
+    """Run one test on one backend. Whatever a library raises is an outcome, not a failure of the runner."""
+    import collage
+    from collage.errors import CollageError
+
+    if _RANDOM.search(case.name):
+        return Outcome(case.name, "unsupported", "runner: the result is random by definition")
+    for inputs, outputs in case.data_sets:
+        if not all(isinstance(value, np.ndarray | np.generic) for value in (*inputs, *outputs)):
+            return Outcome(case.name, "unsupported", "runner: sequences, maps and optional values are no tensors")
+        model, inputs = bind_parameters(case.model, [np.asarray(value) for value in inputs])
+        try:
+            module = collage.load(model)
+            reason = refusal(module, backend)
+            if reason is not None:
+                return Outcome(case.name, "unsupported", f"backend: {reason}")
+            results = run_module(module, backend, inputs)
+        except CollageError as error:
+            kind = "unsupported" if type(error).__name__.startswith(("Unsupported", "Frontend", "Unbound")) else "error"
+            return Outcome(case.name, kind, f"{type(error).__name__}: {error}"[:400])
+        except Exception as error:  # a defect below: recorded, counted, and the next test runs
+            lines = [line for line in str(error).splitlines() if line.strip()]
+            return Outcome(case.name, "error", f"{type(error).__name__}: {lines[-1] if lines else ''}"[:400])
+        difference = compare(results, [np.asarray(value) for value in outputs], case.rtol, case.atol)
+        if difference:
+            return Outcome(case.name, "wrong", difference)
+    return Outcome(case.name, "pass")
+
+
+def bind_parameters(model: onnx.ModelProto, inputs: Sequence[np.ndarray]) -> tuple[onnx.ModelProto, list[np.ndarray]]:
+    """The model with the inputs that describe shapes turned into initializers, and the inputs that are left."""
+    bound = onnx.ModelProto()
+    bound.CopyFrom(model)
+    parameters = {
+        name
+        for node in model.graph.node
+        for position, name in enumerate(node.input)
+        if position in _PARAMETERS.get(node.op_type, ())
+    }
+    del bound.graph.input[:]
+    left = []
+    for info, value in zip(model.graph.input, inputs, strict=True):
+        if info.name in parameters:
+            bound.graph.initializer.append(numpy_helper.from_array(value, info.name))
+        else:
+            bound.graph.input.append(info)
+            left.append(value)
+    return bound, left
+
+
+def refusal(module: Any, backend: str) -> str | None:
+    """Why the backend does not take some call of the module; None when it takes all."""
+    from tvm import relax
+
+    from collage.backends.onnx_export import unsupported_reason
+    from collage.backends.openvino import unsupported_by_openvino
+
+    if backend == "tvm":
+        return None
+    check = {"openvino": unsupported_by_openvino, "onnxruntime": unsupported_reason}[backend]
+    for block in module["main"].body.blocks:
+        for binding in block.bindings:
+            if isinstance(binding.value, relax.Call) and (reason := check(binding.value)):
+                return str(reason)
+    if any(parameter not in relax.analysis.free_vars(module["main"].body) for parameter in module["main"].params):
+        return "the result does not depend on every input"
+    return None
+
+
+def run_module(module: Any, backend: str, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """The outputs of a module whose every call the backend takes."""
+    import tvm
+    from tvm import relax
+
+    from collage.backends.onnx_export import export_onnx
+    from collage.runtime import engines
+
+    tensors = [tvm.runtime.tensor(value) for value in inputs]
+    if backend == "tvm":
+        vm = relax.VirtualMachine(tvm.compile(module, target="llvm"), tvm.cpu())
+        result = vm["main"](*tensors)
+        return [value.numpy() for value in ([result] if isinstance(result, tvm.runtime.Tensor) else result)]
+    ty = module["main"].ret_ty
+    fields = list(ty.fields) if isinstance(ty, relax.TupleType) else [ty]
+    outputs = [tvm.runtime.tensor(np.zeros([int(d) for d in field.shape.values], str(field.dtype))) for field in fields]
+    engines.create(backend, export_onnx(module["main"]).SerializeToString(), {"threads": 1})(*tensors, *outputs)
+    return [value.numpy() for value in outputs]
+
+
+def compare(actual: Sequence[np.ndarray], expected: Sequence[np.ndarray], rtol: float, atol: float) -> str:
+    """How the results differ from the expected ones; empty when they agree.
+
+    `rtol` and `atol` are the test's own. They are widened to a few units in the last place of the dtype (which they
+    undercut for float16), and elements that nearly cancel are judged by the scale of the whole output.
+    """
+    if len(actual) != len(expected):
+        return f"{len(actual)} outputs instead of {len(expected)}"
+    for index, (got, want) in enumerate(zip(actual, expected, strict=True)):
+        if got.shape != want.shape or got.dtype != want.dtype:
+            return f"output {index} is {got.dtype}{list(got.shape)} instead of {want.dtype}{list(want.shape)}"
+        if not _close(got, want, rtol, atol):
+            return f"output {index}: {got.ravel()[:6]} instead of {want.ravel()[:6]}"
+    return ""
+
+
+def _close(got: np.ndarray, want: np.ndarray, rtol: float, atol: float) -> bool:
+    if got.dtype.kind in "biu":
+        return bool(np.array_equal(got, want))
+    epsilon = float(np.finfo(got.dtype).eps) if got.dtype.kind == "f" else 2.0**-7  # bfloat16 is no NumPy float
+    got, want = got.astype(np.float64), want.astype(np.float64)
+    finite = np.abs(want[np.isfinite(want)])
+    scale = max(1.0, float(finite.max(initial=0.0)))
+    return bool(
+        np.allclose(got, want, rtol=max(rtol, 4 * epsilon), atol=max(atol, 8 * epsilon * scale), equal_nan=True)
+    )
+
+
+def run_all(backend: str, names: Sequence[str], time_limit_s: float = 900.0) -> list[Outcome]:
+    """Run tests in worker processes; a worker that dies costs the test that killed it, and the next one goes on."""
+    outcomes: list[Outcome] = []
+    waiting = list(names)
+    while waiting:
+        command = [sys.executable, "-m", "benchmarks.onnx_node_tests", "--worker", "--backend", backend]
+        try:
+            done = subprocess.run(
+                command, input="\n".join(waiting), capture_output=True, text=True, timeout=time_limit_s, check=False
+            )
+            text, ended = done.stdout, f"exit status {done.returncode}: {done.stderr.strip()[-200:]}"
+        except subprocess.TimeoutExpired as expired:
+            text = expired.stdout.decode() if isinstance(expired.stdout, bytes) else (expired.stdout or "")
+            ended = "time limit"
+        reported = [Outcome(**json.loads(line)) for line in text.splitlines() if line.startswith('{"name"')]
+        outcomes += reported
+        waiting = waiting[len(reported) :]
+        if waiting:
+            outcomes.append(Outcome(waiting.pop(0), "crash", ended))
+    return outcomes
+
+
+def _worker(backend: str) -> None:
+    wanted = sys.stdin.read().split()
+    cases = {case.name: case for case in node_tests()}
+    for name in wanted:
+        print(json.dumps(asdict(run_test(cases[name], backend))), flush=True)
+
+
+def reason_class(outcome: Outcome) -> str:
+    """The part of a reason that many tests share."""
+    return re.sub(r"'[^']*'|\[[^]]*\]|\([^)]*\)|\d+", "…", outcome.reason)[:90]
+
+
+def summarise(outcomes: Sequence[Outcome]) -> Iterator[str]:
+    """Lines of a table: counts, and the reasons of refusals by frequency."""
+    counts = Counter(outcome.outcome for outcome in outcomes)
+    yield ", ".join(f"{kind}: {counts[kind]}" for kind in ("pass", "unsupported", "error", "wrong", "crash"))
+    for reason, count in Counter(reason_class(o) for o in outcomes if o.outcome == "unsupported").most_common(15):
+        yield f"  {count:4d}  {reason}"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point; exit status 1 when a result is wrong or a process died."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--backend", choices=BACKENDS, required=True)
+    parser.add_argument("--match", default="", help="only tests whose name matches this regular expression")
+    parser.add_argument("--show", default="wrong,crash,error", help="outcomes to list one by one")
+    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    if options.worker:
+        _worker(options.backend)
+        return 0
+    names = [case.name for case in node_tests() if re.search(options.match, case.name)]
+    outcomes = run_all(options.backend, names)
+    for outcome in outcomes:
+        if outcome.outcome in options.show.split(","):
+            print(f"{outcome.outcome:11s} {outcome.name}: {outcome.reason}")
+    print("\n".join(summarise(outcomes)))
+    return int(any(outcome.outcome in ("wrong", "crash") for outcome in outcomes))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
