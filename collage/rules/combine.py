@@ -104,7 +104,11 @@ class _Closure:
         yield from self._disjoint(new, where, index)
 
     def sharing_input(self, new: CandidatePartition) -> Iterator[CandidatePartition]:
-        yield from self._disjoint(new, new.sub_graph.boundary.inputs, self.by_input)
+        """Earlier candidates, disjoint from `new` and without an edge to or from it, that read one of its inputs."""
+        neighbours = new.sub_graph.inputs | new.sub_graph.outputs
+        for old in self._disjoint(new, new.sub_graph.boundary.inputs, self.by_input):
+            if old.sub_graph.inside.isdisjoint(neighbours):
+                yield old
 
     def _disjoint(
         self, new: CandidatePartition, where: tuple[int, ...], index: dict[int, list[CandidatePartition]]
