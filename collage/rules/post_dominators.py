@@ -86,20 +86,38 @@ class PostDominatorTree:
 
     @cached_property
     def heavy(self) -> dict[int, int]:
-        """The child with the largest sub-tree, the later of two equals."""
+        """Per unit with children, the one with the largest sub-tree, the later of two equals."""
         best = {p: max(c, key=lambda unit: (self.size[unit], unit)) for p, c in self.children.items() if c}
         best.pop(ROOT, None)
         return best
 
-    def heavy_paths(self) -> Iterator[list[int]]:
-        """A decomposition of the tree into paths, each from a leaf up; every unit is in exactly one."""
+    @cached_property
+    def trunk(self) -> dict[int, int]:
+        """Per unit with children, the one with which the path goes on: the heavy child, or a sibling that it begins
+        from.
+
+        In the first block of a network the branch outweighs all that comes before the block; the block is
+        nevertheless what lies after the node from which the branch forks.
+        """
+        first: dict[int, int] = {}
+        for unit in sorted(self.region, key=lambda u: -self.depth[u]):
+            first[unit] = min([unit, *(first[child] for child in self.children[unit])])
+        chosen = dict(self.heavy)
+        for parent, heavy in self.heavy.items():
+            forks = [f for f in self.children[parent] if f != heavy and first[heavy] in self.readers[f]]
+            if forks:
+                chosen[parent] = max(forks)
+        return chosen
+
+    def paths(self) -> Iterator[list[int]]:
+        """A decomposition of the tree into paths along the trunks, each from a leaf up; every unit is in one."""
         for top in self.region:
             parent = self.parent[top]
-            if parent != ROOT and self.heavy[parent] == top:
+            if parent != ROOT and self.trunk[parent] == top:
                 continue
             path = [top]
-            while path[-1] in self.heavy:
-                path.append(self.heavy[path[-1]])
+            while path[-1] in self.trunk:
+                path.append(self.trunk[path[-1]])
             yield path[::-1]
 
     def below(self, top: int) -> list[int]:
@@ -115,7 +133,7 @@ class PostDominatorTree:
         for unit in path:
             block = [unit]
             for child in self.children[unit]:
-                if child != self.heavy[unit]:
+                if child != self.trunk[unit]:
                     block.extend(self.below(child))
             found.append(block)
         return found

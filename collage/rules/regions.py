@@ -2,9 +2,8 @@
 
 Inside each maximal region, the post-dominator tree shows the structure of the network. A path down that tree is a
 sequence of articulation points, and what lies between two of them is an interval: a residual block, an attention layer,
-a branch of a cell. Regions are intervals and runs of consecutive intervals on each path of a decomposition into heavy
-paths, and runs of sibling sub-trees (cells of a network where each cell feeds the next two, so that none post-dominates
-another).
+a branch of a cell. Regions are intervals, runs of consecutive intervals on each path of the tree, and runs of sibling
+sub-trees (cells of a network where each cell feeds the next two, so that none post-dominates another).
 
 Runs have every length up to a limit, and beyond it only aligned powers of two: the count stays linear in the size of
 the network.
@@ -58,7 +57,7 @@ class RegionPartitionRule(PartitionRule):
 
     def _inside(self, units: Units, region: Sequence[int]) -> Iterator[IndexSet]:
         tree = PostDominatorTree(units, region)
-        for path in tree.heavy_paths():
+        for path in tree.paths():
             blocks = tree.blocks(path)
             limit = self.max_run if tree.parent[path[-1]] == ROOT else self.nested_run
             for start, stop in runs(len(blocks), limit):
