@@ -21,7 +21,8 @@ from collage.backends.base import Backend
 from collage.backends.tvm import TVMBackend
 from collage.errors import CodegenError, CollageError
 from collage.frontend.specs import input_specs, output_specs
-from collage.runtime import engines, native
+from collage.runtime import engines as runtime_engines
+from collage.runtime import native
 from collage.runtime.model import CompiledModel
 
 
@@ -37,7 +38,7 @@ class CompiledExecutable:
 
     def load(self) -> CompiledModel:
         """The network, ready to be called in this process."""
-        engines.register()
+        runtime_engines.register()
         return CompiledModel(self.executable.jit(), dict(self.metadata))
 
     def __call__(self, *inputs: Any) -> Any:
@@ -87,7 +88,7 @@ def write_blob(backend: Backend, function: Any, threads: int, folder: Path) -> B
     symbol = str(function.attrs["global_symbol"])
     path = folder / f"{symbol}.blob"
     path.write_bytes(backend.engine_blob(function))
-    return Blob(symbol, str(path), backend.name, backend.engine_options(threads))
+    return Blob(symbol, str(path), backend.engine or backend.name, backend.engine_options(threads))
 
 
 def build(
@@ -109,8 +110,10 @@ def build(
     ------
     CodegenError: a backend, or TVM, cannot compile its part; the message says which and why.
     """
-    info = _metadata(partitioned, threads, metadata or {})
-    executable = compile_partitioned(partitioned, backends, threads, [native.metadata_module(info)])
+    by_name = {backend.name: backend for backend in backends}
+    engines = [by_name[name].engine or name for name in codegen_names(partitioned) if by_name[name].style == "graph"]
+    info = _metadata(partitioned, threads, {"engines": engines, **(metadata or {})})
+    executable = compile_partitioned(partitioned, by_name.values(), threads, [native.metadata_module(info)])
     return CompiledExecutable(executable, info)
 
 
@@ -176,7 +179,7 @@ def _metadata(module: Any, threads: int, more: Mapping[str, Any]) -> dict[str, A
         "collage": collage.__version__,
         "tvm": tvm.__version__,
         "threads": threads,
-        "engines": codegen_names(module),
+        "engines": [],
         "inputs": [astuple(spec) for spec in input_specs(module)],
         "outputs": [astuple(spec) for spec in output_specs(module)],
         **more,

@@ -231,6 +231,8 @@ class _Session:
         plans = {SEARCHED: found, **rivals}
         device = describe_device()
         everyone = list(self.backends.values())
+        # A single backend may be what the search chose: the same plan is not its own rival.
+        plans = {name: plan for name, plan in plans.items() if name == SEARCHED or _cover_of(plan) != _cover_of(found)}
         covers = {name: _cover_of(plan) for name, plan in plans.items()} | {UNTOUCHED: UNTOUCHED}
         keys = {
             name: plan_key(

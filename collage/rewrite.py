@@ -53,6 +53,7 @@ def extract(module: Any, sub_graph: SubGraph) -> Any:
     func = body.function(params, sub_graph.inside, outputs).with_attr("global_symbol", "main")
     functions = {gv: f for gv, f in module.functions_items() if isinstance(f, tvm.tirx.PrimFunc)}
     result = tvm.IRModule({**functions, relax.GlobalVar("main"): func})
+    result = relax.transform.Normalize()(result)
     return relax.transform.DeadCodeElimination(["main"])(result) if functions else result
 
 
@@ -68,7 +69,7 @@ def apply(
     backends: name -> backend, for the style of each partition.
     """
     main = module["main"]
-    writer = _MainWriter(graph, main)
+    writer = _MainWriter(graph, main, graph.escaping)
     others = {gv: f for gv, f in module.functions_items() if gv.name_hint != "main"}
     result = tvm.IRModule(others, attrs=module.attrs)
     kernels: dict[str, Any] = {}
@@ -93,14 +94,9 @@ def apply(
 
 def with_outputs(module: Any, graph: DataflowGraph, indices: Sequence[int]) -> Any:
     """The module with a `main` that returns the given nodes, as a tuple, instead of its own result."""
-    writer = _MainWriter(graph, module["main"])
+    writer = _MainWriter(graph, module["main"], IndexSet(indices))
     writer.host(graph.coverable)
-    outputs = []
-    for index in indices:
-        value = writer.values[graph.nodes[index].var]
-        out = relax.Var(value.name, value.ty)
-        writer.bindings.append(relax.VarBinding(out, value))
-        outputs.append(out)
+    outputs = [writer.values[graph.nodes[index].var] for index in indices]
     body = relax.SeqExpr([relax.DataflowBlock(writer.bindings)], relax.Tuple(outputs))
     main = relax.Function(list(module["main"].params), body, relax.TupleType([o.ty for o in outputs]), is_pure=True)
     result = tvm.IRModule({gv: f for gv, f in module.functions_items() if gv.name_hint != "main"}, attrs=module.attrs)
@@ -173,17 +169,17 @@ class _Body:
         self.values[index] = var
         return var
 
-    def emit(self, index: int) -> None:
-        """Bind one node inside."""
+    def emit(self, index: int, escapes: bool) -> None:
+        """Bind one node inside; `escapes` when the function returns it."""
         node = self.graph.nodes[index]
-        var = relax.DataflowVar(node.var.name, node.var.ty)
+        var = _variable(node.var, escapes)
         self.bindings.append(relax.VarBinding(var, _substitute(node.expr, self._lookup(index))))
         self.values[index] = var
 
     def function(self, params: list[Any], inside: IndexSet, outputs: Sequence[int]) -> Any:
         """A private function: one dataflow block of the nodes inside, returning one value or a tuple."""
         for index in inside:
-            self.emit(index)
+            self.emit(index, index in outputs)
         return self._close(params, outputs)
 
     def composite_function(
@@ -198,15 +194,15 @@ class _Body:
         pending = {number: len(nodes) for number, (_, nodes) in enumerate(composites)}
         for index in inside:
             if index not in owner:
-                self.emit(index)
+                self.emit(index, index in outputs)
                 continue
             number = owner[index]
             pending[number] -= 1
             if pending[number] == 0:
-                self._emit_composite(*composites[number])
+                self._emit_composite(*composites[number], outputs)
         return self._close(params, outputs)
 
-    def _emit_composite(self, label: str, nodes: IndexSet) -> None:
+    def _emit_composite(self, label: str, nodes: IndexSet, escaping: Sequence[int]) -> None:
         sub_graph = SubGraph(self.graph, nodes)
         inputs, outputs = ordered_inputs(sub_graph), ordered_outputs(sub_graph)
         if len(outputs) != 1:
@@ -214,18 +210,13 @@ class _Body:
         inner = _Body(self.graph)
         function = inner.function([inner.parameter(i) for i in inputs], nodes, outputs).with_attr("Composite", label)
         local = relax.Var("local_func", function_type(function))
-        var = relax.DataflowVar(self.graph.nodes[outputs[0]].var.name, self.graph.nodes[outputs[0]].var.ty)
+        var = _variable(self.graph.nodes[outputs[0]].var, outputs[0] in escaping)
         self.bindings.append(relax.VarBinding(local, function))
         self.bindings.append(relax.VarBinding(var, relax.Call(local, [self.values[i] for i in inputs])))
         self.values[outputs[0]] = var
 
     def _close(self, params: list[Any], outputs: Sequence[int]) -> Any:
-        results = []
-        for index in outputs:
-            value = self.values[index]
-            out = relax.Var(value.name, value.ty)
-            self.bindings.append(relax.VarBinding(out, value))
-            results.append(out)
+        results = [self.values[index] for index in outputs]
         result = results[0] if len(results) == 1 else relax.Tuple(results)
         block = relax.DataflowBlock(self.bindings)
         types = [r.ty for r in results]
@@ -245,9 +236,10 @@ class _Body:
 class _MainWriter:
     """Writes `main` anew: calls of partitions, host nodes as they were, and the original result."""
 
-    def __init__(self, graph: DataflowGraph, main: Any) -> None:
+    def __init__(self, graph: DataflowGraph, main: Any, escaping: IndexSet) -> None:
         self.graph = graph
         self.main = main
+        self.escaping = escaping
         self.values: dict[Any, Any] = {p: p for p in main.params}
         self.bindings: list[Any] = []
 
@@ -269,25 +261,24 @@ class _MainWriter:
 
     def finish(self) -> Any:
         result = self.main.body.body
-        fields = list(result.fields) if isinstance(result, relax.Tuple) else [result]
-        outputs = []
-        for field in fields:
-            value = _substitute(field, self.values)
-            out = relax.Var(f"output{len(outputs)}", field.ty)
-            self.bindings.append(relax.VarBinding(out, value))
-            outputs.append(out)
-        body = relax.SeqExpr([relax.DataflowBlock(self.bindings)], relax.Tuple(outputs) if isinstance(result, relax.Tuple) else outputs[0])
+        blocks = [relax.DataflowBlock(self.bindings)] if self.bindings else []
+        body = relax.SeqExpr(blocks, _substitute(result, self.values))
         return relax.Function(list(self.main.params), body, self.main.ret_ty, is_pure=True).with_attrs(self.main.attrs)
 
     def _bind(self, index: int, value: Any) -> None:
         old = self.graph.nodes[index].var
-        var = relax.DataflowVar(old.name, old.ty)
+        var = _variable(old, index in self.escaping)
         self.bindings.append(relax.VarBinding(var, value))
         self.values[old] = var
 
     def _value(self, index: int) -> Any:
         node = self.graph.nodes[index]
         return node.expr if node.kind is NodeKind.CONSTANT else self.values[node.var]
+
+
+def _variable(old: Any, escapes: bool) -> Any:
+    """A fresh variable like `old`: a dataflow variable, unless its value leaves the block."""
+    return (relax.Var if escapes else relax.DataflowVar)(old.name, old.ty)
 
 
 def _substitute(expr: Any, table: Mapping[Any, Any]) -> Any:
@@ -300,7 +291,7 @@ def _substitute(expr: Any, table: Mapping[Any, Any]) -> Any:
         return relax.TupleGetItem(_substitute(expr.tuple_value, table), expr.index)
     if isinstance(expr, relax.Call):
         args = [_substitute(a, table) for a in expr.args]
-        return relax.Call(expr.op, args, expr.attrs, expr.ty_args)
+        return relax.Call(expr.op, args, expr.attrs, expr.ty_args, ret_ty=expr.ty)
     return expr
 
 

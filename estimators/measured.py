@@ -6,11 +6,11 @@ on disk whatever it measured.
 
 from __future__ import annotations
 
-import math
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 
 from collage.cost import Cost
@@ -80,6 +80,7 @@ class _DeviceEstimator(CostEstimator):
         self.build_jobs = build_jobs
         self.timeout_s = timeout_s
         self.reporter = reporter
+        self._device = cache(describe)
 
     def estimate(self, workloads: Sequence[Workload]) -> list[Cost]:
         self.records.require_writable()
@@ -138,7 +139,7 @@ class _DeviceEstimator(CostEstimator):
     def _record(self, workload: Workload, measurement: Measurement) -> Cost:
         """Turn a measurement into a cost that is on disk before the next one starts."""
         cost = cost_of(measurement)
-        device = describe(workload.backend.device)
+        device = self._device(workload.backend.device)
         record = Record.of(
             key_of(workload, device, self.protocol),
             cost,
@@ -157,8 +158,7 @@ def cost_of(measurement: Measurement) -> Cost:
     if not measurement.valid:
         return Cost.invalid(measurement.reason)
     summary = Summary.of(measurement.samples)
-    spread = summary.spread if math.isfinite(summary.spread) else summary.median
-    return Cost(summary.median, spread, summary.count, measurement.reason)
+    return Cost(summary.median, summary.spread, summary.count, measurement.reason)
 
 
 def _samples(workload: Workload) -> Samples:

@@ -35,6 +35,8 @@ class Backend(ABC):
     style: native, library or graph.
     device: the DLPack device type that it runs on, "cpu" or "cuda".
     priority: lower is preferred when costs tie or are unknown.
+    engine: graph backends: what runs their blobs in a compiled model, a name of `collage.runtime.engines` or "package.module:function";
+        "" is the engine of the backend's own name.
     incompatible: names of backends whose run-time libraries cannot live in one process with this one's.
     """
 
@@ -42,6 +44,7 @@ class Backend(ABC):
     style: ClassVar[Style]
     device: ClassVar[str] = "cpu"
     priority: ClassVar[int] = 100
+    engine: ClassVar[str] = ""
     incompatible: ClassVar[frozenset[str]] = frozenset()
 
     @abstractmethod
@@ -73,7 +76,7 @@ class Backend(ABC):
         from collage.runtime.native import engine_module
 
         blobs = {str(f.attrs["global_symbol"]): self.engine_blob(f) for f in functions}
-        return [engine_module(self.name, blobs, self.engine_options(int(options["threads"])))]
+        return [engine_module(self.engine or self.name, blobs, self.engine_options(int(options["threads"])))]
 
     def engine_blob(self, function: Any) -> bytes:
         """Graph backends: what `collage.runtime.engines` makes the partition's function of, such as an ONNX model."""

@@ -31,6 +31,8 @@ def prepare_plan(partitioned: Any, backends: Sequence[Backend], threads: int, fo
     functions: dict[Any, Any] = {}
     external: dict[str, str] = {}
     for symbol, function in partitioned.functions_items():
+        if symbol.name_hint == "main":
+            continue
         name = str(function.attrs["Codegen"]) if isinstance(function, relax.Function) and "Codegen" in (function.attrs or {}) else ""
         if name and by_name[name].style == "graph":
             blobs.append(write_blob(by_name[name], function, threads, folder))

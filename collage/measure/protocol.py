@@ -14,7 +14,9 @@ class Protocol:
     ----------
     weights: "cold" overwrites the caches before every sample and then brings the activations back, as in a network where weights
         stream from memory and the producer has just written its result; "hot" repeats without that.
-    warmup: runs that are not counted.
+    warmup: rounds that are not counted.
+    discard: runs at the beginning of every turn that are not counted: what the rival before left in the caches, and threads asleep,
+        would otherwise be charged to whoever comes next.
     min_samples, max_samples: of every candidate that is not stopped early.
     relative: stop when the half-width of the median's 95% confidence interval is below this share of the median.
     time_limit_s: seconds that one group of rivals may be sampled for once all have `min_samples`.
@@ -27,6 +29,7 @@ class Protocol:
 
     weights: Literal["cold", "hot"] = "cold"
     warmup: int = 2
+    discard: int = 0
     min_samples: int = 7
     max_samples: int = 31
     relative: float = 0.01
@@ -43,4 +46,4 @@ class Protocol:
 
 
 #: End-to-end latency of whole networks: repeated calls as in a deployed process, many samples, rivals interleaved.
-END_TO_END = Protocol(weights="hot", span="call", warmup=3, min_samples=15, max_samples=75, time_limit_s=20.0)
+END_TO_END = Protocol(weights="hot", span="call", warmup=2, discard=2, min_samples=15, max_samples=75, time_limit_s=20.0)

@@ -87,11 +87,13 @@ def sample(
     started = time.monotonic()
     round_number = 0
     while len(reasons) < len(rivals):
-        for i, rival in rivals.items():
-            if i in reasons:
-                continue
+        turns = [i for i in rivals if i not in reasons]
+        shift = round_number % len(turns)  # nobody always comes after the same rival
+        for i in turns[shift:] + turns[:shift]:
             say(Begin(i, "timing"))
-            seconds = rival.time_once(protocol, threads)
+            for _ in range(protocol.discard):
+                rivals[i].time_once(protocol, threads)
+            seconds = rivals[i].time_once(protocol, threads)
             if round_number >= protocol.warmup:
                 samples[i].append(seconds)
         round_number += 1
