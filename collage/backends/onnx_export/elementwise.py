@@ -143,7 +143,9 @@ def _prelu(c: Conversion) -> Value:
     data, slope = c.type(0), c.type(1)
     axis = axis_of(c.attrs.axis, data.rank)
     c.require(slope.size in (1, data.shape[axis]), f"a slope of shape {slope.shape}")
-    return c.emit("PRelu", c.value(0), c.reshape(c.value(1), (slope.size, *[1] * (data.rank - axis - 1))))
+    # Of full rank: OpenVINO takes a slope of rank 1 for the channels', whatever axis it broadcasts to.
+    aligned = [slope.size if i == axis else 1 for i in range(data.rank)]
+    return c.emit("PRelu", c.value(0), c.reshape(c.value(1), aligned))
 
 
 def _softplus(c: Conversion) -> Value:

@@ -23,7 +23,7 @@ _DTYPES = {
     "tensor(uint8)": np.uint8,
     "tensor(bool)": np.bool_,
 }
-#: Nothing short of a crash is logged: warnings would be about the exporter, not the user's model, and errors are raised.
+#: Nothing short of a crash is logged: warnings are about the exporter, not the user's model, and errors are raised.
 _FATAL = 4
 
 

@@ -75,11 +75,16 @@ def _library() -> ctypes.CDLL:
     return library
 
 
+#: Lines of the library's messages that say where it noticed, not what is wrong.
+_NOISE = ("Exception from", "Check '", "FrontEnd API failed", "Model wasn't", "Summary", "To facilitate")
+
+
 def _check(status: int, doing: str) -> None:
     if status:
         message = (_library().ov_get_last_err_msg() or b"").decode(errors="replace")
         lines = [line.strip() for line in message.splitlines() if line.strip()]
-        raise CompiledModelError(f"openvino: {doing}: {lines[-1] if lines else f'status {status}'}")
+        telling = [line for line in lines if not line.startswith(_NOISE)] or lines
+        raise CompiledModelError(f"openvino: {doing}: {' '.join(telling)[:400] or f'status {status}'}")
 
 
 def _made(name: str, *arguments: Any, doing: str) -> Any:

@@ -100,6 +100,7 @@ CASES: dict[str, Case] = {
     "leakyrelu": (lambda x: nn.leakyrelu(x, 0.2), (f32(4, 5),)),
     "prelu": (lambda x: nn.prelu(x, weight(4)), (f32(2, 4, 3, 3),)),
     "prelu last axis": (lambda x: nn.prelu(x, weight(3), axis=-1), (f32(2, 4, 3, 3),)),
+    "prelu last axis as long as the channels": (lambda x: nn.prelu(x, weight(4), axis=-1), (f32(2, 4, 3, 4),)),
     "prelu one slope": (lambda x: nn.prelu(x, weight(1)), (f32(2, 1, 3, 3),)),
     "gelu": (nn.gelu, (f32(4, 5),)),
     "gelu_tanh": (nn.gelu_tanh, (f32(4, 5),)),
