@@ -238,7 +238,8 @@ class _Importer:
         inner.values.update(zip(function.input, inputs, strict=False))
         attributes = {attribute.name: attribute for attribute in (*function.attribute_proto, *node.attribute)}
         self._nodes((_bind_attributes(inside, attributes) for inside in function.node), inner)
-        return [self._lookup(name, inner, describe(node)) for name in function.output]
+        wanted = zip(function.output, node.output, strict=False)
+        return [self._lookup(formal, inner, describe(node)) if actual else None for formal, actual in wanted]
 
     def _lookup(self, name: str, scope: _Scope | None, reader: str) -> Any:
         while scope is not None:
