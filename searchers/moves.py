@@ -70,8 +70,7 @@ def make_moves(graph: DataflowGraph, objective: Objective) -> Moves:
     starting: list[dict[tuple[int, int], Move]] = [{} for _ in order]
     for index, candidate in enumerate(objective.candidates):
         inside = candidate.sub_graph.inside
-        base = inside.first  # iterating a shifted set is cheap wherever the members lie in a long graph
-        members = sorted(position[base + i] for i in type(inside).from_bits(inside.bits >> base))
+        members = sorted(position[i] for i in inside)
         first, nodes = members[0], _bits(members, members[0])
         boundary = candidate.sub_graph.boundary
         wants = _bits((position[i] for i in boundary.inputs if i in position), first)

@@ -103,8 +103,8 @@ def make_objective(
 def _canonical(problem: SearchProblem, candidate: CandidatePartition) -> tuple[object, ...]:
     """An order that does not depend on the order in which the rules found the candidates."""
     inside = candidate.sub_graph.inside
-    labels = tuple((label, nodes.bits) for label, nodes in candidate.composites)
-    return (inside.first, len(inside), inside.bits, problem.priority(candidate.backend), candidate.backend, labels)
+    labels = tuple((label, tuple(nodes)) for label, nodes in candidate.composites)
+    return (inside.first, len(inside), tuple(inside), problem.priority(candidate.backend), candidate.backend, labels)
 
 
 def _picoseconds(seconds: float) -> int:

@@ -79,7 +79,7 @@ class OpenPartitions:
         return paid, tuple(result)
 
     def is_cheaper(self, lead: int, mine: Open, theirs: Open) -> bool:
-        """Whether a state with `mine` open that is `lead` cheaper stays cheaper than, or is as good as, one with `theirs`.
+        """Whether a state with `mine` open that is `lead` cheaper stays so, or is as good as, one with `theirs`.
 
         Both cover the same nodes. True means that every completion of the other is a completion of this one, and costs
         less, or the same where nothing tells the states apart.

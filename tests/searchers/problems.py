@@ -48,7 +48,9 @@ def covers(problem: SearchProblem) -> Iterator[tuple[CandidatePartition, ...]]:
     """Every acyclic cover by candidates that are not Invalid, found by trying all."""
     usable = [c for c in problem.candidates if not problem.cost(c).is_invalid]
 
-    def extend(left: frozenset[int], chosen: tuple[CandidatePartition, ...]) -> Iterator[tuple[CandidatePartition, ...]]:
+    def extend(
+        left: frozenset[int], chosen: tuple[CandidatePartition, ...]
+    ) -> Iterator[tuple[CandidatePartition, ...]]:
         if not left:
             if not _has_cycle(problem.graph, chosen):
                 yield chosen
@@ -62,15 +64,15 @@ def covers(problem: SearchProblem) -> Iterator[tuple[CandidatePartition, ...]]:
 
 
 def value(problem: SearchProblem, cover: Sequence[CandidatePartition]) -> tuple[float, ...]:
-    """What covers are ordered by: unknown nodes, their priority ranks, cost, partitions, priority ranks of all nodes."""
-    ranks = {p: i for i, p in enumerate(sorted({problem.priority(c.backend) for c in problem.candidates if c.backend != HOST}))}
+    """What covers are ordered by: unknown nodes, their priority ranks, cost, partitions, all nodes' priority ranks."""
+    declared = sorted({problem.priority(c.backend) for c in problem.candidates if c.backend != HOST})
     owner = {node: i for i, c in enumerate(cover) for node in c.sub_graph.inside}
     known, unknown_nodes, unknown_rank, count, rank = 0.0, 0, 0, 0, 0
     for c in cover:
         if c.backend == HOST:
             continue
         size, cost = len(c.sub_graph.inside), problem.cost(c)
-        ranked = size * ranks[problem.priority(c.backend)]
+        ranked = size * declared.index(problem.priority(c.backend))
         count, rank = count + 1, rank + ranked
         if cost.is_unknown:
             unknown_nodes, unknown_rank = unknown_nodes + size, unknown_rank + ranked

@@ -1,4 +1,4 @@
-"""DijkstraSearcher against brute force: on random graphs, candidates and costs it finds a best cover, or says that there is none."""
+"""DijkstraSearcher against brute force: on random graphs and costs it finds a best cover or says there is none."""
 
 from __future__ import annotations
 
@@ -72,31 +72,31 @@ def check(problem: SearchProblem) -> None:
         assert found.lower_bound == found.cost.seconds and found.gap == 0
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(problems())
 def test_costs_with_invalid(problem: SearchProblem) -> None:
     check(problem)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(problems(transitions=True))
 def test_transitions(problem: SearchProblem) -> None:
     check(problem)
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=500, deadline=None)
 @given(tangled())
 def test_cheap_candidates_that_form_cycles(problem: SearchProblem) -> None:
     check(problem)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(problems(unknown=True, transitions=True))
 def test_unknown_costs_and_transitions(problem: SearchProblem) -> None:
     check(problem)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(problems(transitions=True, singles=True), st.integers(1, 3))
 def test_narrow_passes_that_cut_states_lose_nothing(problem: SearchProblem, width: int) -> None:
     """With layers this narrow nearly every early pass is cut, and the bound it proves has to hold."""
@@ -105,7 +105,7 @@ def test_narrow_passes_that_cut_states_lose_nothing(problem: SearchProblem, widt
         check(problem)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(problems(transitions=True, singles=True), st.integers(0, 30))
 def test_a_spent_budget_gives_a_legal_cover_and_a_true_bound(problem: SearchProblem, states: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
