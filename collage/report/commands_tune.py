@@ -1,0 +1,135 @@
+"""`collage tune`: from an ONNX file to a compiled model, with the plan and the reasons."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from collage.report.exits import guarded
+from collage.report.options import Html, Model, Output, Records, Shapes, Verbose, parse_names, parse_shapes
+from collage.report.outputs import require_writable
+from collage.report.terminal import quiet
+
+if TYPE_CHECKING:
+    from collage.backends.base import Backend
+
+_Backends = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME,NAME,...", help="Backends to choose from; by default all available.", show_default=False
+    ),
+]
+_Plan = Annotated[
+    Path | None,
+    typer.Option(metavar="PLAN.json", help="The plan to write; by default beside OUT.so.", show_default=False),
+]
+_Threads = Annotated[
+    int | None,
+    typer.Option(min=1, help="Threads of the deployment; by default all processors.", show_default=False),
+]
+_Trials = Annotated[
+    int, typer.Option(min=0, help="Schedules that MetaSchedule tries per TVM kernel; 0 takes the schedule rules.")
+]
+_Budget = Annotated[
+    float | None, typer.Option(min=0.0, metavar="SECONDS", help="Time limit of the search.", show_default=False)
+]
+
+
+@guarded
+def tune(
+    model: Model,
+    output: Output,
+    backends: _Backends = None,
+    searcher: Annotated[str, typer.Option(help="How covers are searched.")] = "dijkstra",
+    estimator: Annotated[str, typer.Option(help="Where costs come from.")] = "measured",
+    records: Records = None,
+    threads: _Threads = None,
+    shape: Shapes = None,
+    plan: _Plan = None,
+    report: Html = None,
+    tune_trials: _Trials = 0,
+    confirm: Annotated[bool, typer.Option(help="Run the plan end to end against its rivals.")] = True,
+    budget: _Budget = None,
+    seed: Annotated[int, typer.Option(help="Of the searcher's and the inputs' random numbers.")] = 0,
+    verbose: Verbose = False,
+) -> None:
+    """Find which backend should run which part of a network, and compile it."""
+    plan_path = plan or output.with_suffix(".plan.json")
+    shapes, names = parse_shapes(shape), parse_names(backends, "--backends")
+    require_writable(
+        {"--output": output, "--plan": plan_path, "--report": report}, {"the model": model, "the records": records}
+    )
+    started = time.monotonic()
+    with quiet(verbose) as terminal:
+        from collage.partitioner import partition
+        from collage.records import RecordDatabase, default_path
+        from collage.report.counts import counted, difference
+        from collage.report.progress_bar import ProgressBar, duration
+
+        path = records or default_path()
+        with RecordDatabase(path) as database:
+            before = counted(database)
+        reporter = ProgressBar(terminal)
+        try:
+            found = partition(
+                model,
+                configured_backends(names, path, tune_trials),
+                searcher,
+                estimator,
+                records=path,
+                threads=threads,
+                shapes=shapes,
+                confirm_end_to_end=confirm,
+                budget_s=budget,
+                seed=seed,
+                reporter=reporter,
+            )
+            found.save(plan_path)
+            reporter.stage("compiling")
+            found.compile().export(output)
+        finally:
+            reporter.close()
+        with RecordDatabase(path) as database:
+            measured = difference(before, counted(database))
+    from collage.report.html import write_html
+    from collage.report.summary import print_summary
+
+    print_summary(found)
+    if report is not None:
+        write_html(found, report, model.name)
+    print(f"Measured now: {measured} (records: {path}); {duration(time.monotonic() - started)}")
+    written = ", ".join(str(p) for p in (output, plan_path, report) if p is not None)
+    print(f"Wrote {written}")
+
+
+def configured_backends(names: Sequence[str] | None, records: Path, tune_trials: int) -> list[str | Backend]:
+    """The backends that are named, or all available; TVM with the tuning records that lie beside the other records.
+
+    Raises
+    ------
+    CollageError: a name is unknown, or schedules are to be tried and TVM is not among the backends.
+    """
+    from collage import plugins
+    from collage.backends.tvm import TVMBackend
+    from collage.errors import CollageError
+
+    chosen = list(names) if names is not None else [n for n in plugins.names("backends") if _available(n)]
+    if tune_trials and TVMBackend.name not in chosen:
+        raise CollageError(f"--tune-trials is for TVM's kernels: add {TVMBackend.name} to --backends")
+    native = TVMBackend(tune_trials=tune_trials, tuning_records=str(tuning_folder(records)))
+    return [native if name == TVMBackend.name else name for name in chosen]
+
+
+def tuning_folder(records: Path) -> Path:
+    """MetaSchedule's records: a folder beside the records database, of the same name."""
+    return records.expanduser().with_suffix(".tuning")
+
+
+def _available(name: str) -> bool:
+    from collage import plugins
+
+    return bool(plugins.load("backends", name).availability().available)

@@ -1,0 +1,179 @@
+"""What a summary says, as data: the table and the web page both show it.
+
+Equal partitions (same backend, operators and costs: they share one measurement) become one row, wherever they stand:
+networks repeat their blocks, and a reader wants to see a block once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from collage.candidates import HOST
+from collage.confirm import SEARCHED
+from collage.cost import Cost
+from collage.plan import Plan, PlannedPartition
+
+
+@dataclass(frozen=True)
+class PartitionRow:
+    """Equal partitions.
+
+    Attributes
+    ----------
+    positions: where they stand among the partitions, in execution order, from 1.
+    backend: who runs them.
+    operators: shortened, for people.
+    cost: of one of them.
+    share: of all of them together, in the sum over all partitions; NaN when a cost is not known.
+    runner_up, margin: the next best backend on the same nodes, and how much slower it is; "" and NaN without one.
+    """
+
+    positions: tuple[int, ...]
+    backend: str
+    operators: str
+    cost: Cost
+    share: float
+    runner_up: str
+    margin: float
+
+
+@dataclass(frozen=True)
+class RivalRow:
+    """One plan end to end: its latency, its ratio to what ships with the 95% interval, and a remark."""
+
+    name: str
+    latency: Cost
+    ratio: tuple[float, float, float] | None
+    remark: str
+
+
+def partition_rows(plan: Plan, width: int = 48) -> list[PartitionRow]:
+    """The partitions that backends run, equal ones together, in the order of their first appearance."""
+    partitions = [p for p in plan.partitions if p.backend != HOST]
+    total = sum(p.cost.seconds for p in partitions)
+    groups: dict[object, list[int]] = {}
+    for position, partition in enumerate(partitions):
+        groups.setdefault(_identity(partition), []).append(position)
+    rows = []
+    for positions in groups.values():
+        first = partitions[positions[0]]
+        rows.append(
+            PartitionRow(
+                positions=tuple(position + 1 for position in positions),
+                backend=first.backend,
+                operators=shorten(first.operators, width),
+                cost=first.cost,
+                share=len(positions) * first.cost.seconds / total if total > 0 else math.nan,
+                runner_up=first.runner_up,
+                margin=first.margin,
+            )
+        )
+    return rows
+
+
+def _identity(partition: PlannedPartition) -> object:
+    labels = tuple(label for label, _ in partition.composites)
+    return (
+        *(partition.backend, partition.operators, labels, partition.runner_up),
+        *(repr(partition.cost), repr(partition.runner_up_cost)),  # as texts: an unknown cost differs from itself
+    )
+
+
+def host_operators(plan: Plan) -> str:
+    """The nodes that stay on the virtual machine, counted by operator; "" when there are none."""
+    names = [short_name(op) for p in plan.partitions if p.backend == HOST for op in p.operators]
+    return ", ".join(_counted(names)) if names else ""
+
+
+def rival_rows(plan: Plan) -> list[RivalRow]:
+    """All plans that were run end to end, fastest first, those that failed last."""
+    if plan.confirmation is None:
+        return []
+    rows = []
+    for rival in plan.confirmation.rivals:
+        remark = "ships" if rival.name == plan.confirmation.shipped else ""
+        if rival.latency.is_invalid:
+            remark = rival.latency.reason or "failed"
+        elif rival.latency.reason.startswith("stopped early"):
+            remark = rival.latency.reason
+        rows.append(RivalRow(rival.name, rival.latency, rival.ratio, remark))
+    return sorted(rows, key=lambda row: row.latency.seconds if row.latency.is_finite else math.inf)
+
+
+def verdict(plan: Plan) -> str:
+    """Which plan ships, and why, in one sentence."""
+    if plan.confirmation is None:
+        return f"{plan.choice} ships, unconfirmed: it was not run end to end against its rivals"
+    finite = [row for row in rival_rows(plan) if row.latency.is_finite]
+    shipped, fastest = plan.choice, finite[0]
+    latency = {row.name: row.latency.seconds for row in finite}
+    if shipped == fastest.name:
+        if shipped == SEARCHED or SEARCHED not in latency:
+            return f"{shipped} ships: the fastest of {len(finite)} plans"
+        loss = latency[SEARCHED] / latency[shipped] - 1.0
+        return f"{shipped} ships: end to end the searched plan takes {percent(loss)} more"
+    gain = latency[shipped] / fastest.latency.seconds - 1.0
+    return f"{shipped} ships: {fastest.name} is faster by {percent(gain, signed=False)}, which counts as a tie"
+
+
+def shorten(operators: Sequence[str], width: int = 48) -> str:
+    """`conv2d+add+relu`; where that is longer than `width`, the number of operators and how many there are of each."""
+    names = [short_name(op) for op in operators]
+    chain = "+".join(_times(name, len(list(run))) for name, run in groupby(names))
+    if len(chain) <= width:
+        return chain
+    text = f"{len(names)} operators:"
+    counts = _counted(names)
+    for number, part in enumerate(counts):
+        longer = f"{text} {part}," if number < len(counts) - 1 else f"{text} {part}"
+        if len(longer) > width - 2 and number:
+            return f"{text} …"
+        text = longer
+    return text
+
+
+def short_name(operator: str) -> str:
+    """`relax.nn.conv2d` -> `conv2d`."""
+    return operator.removeprefix("relax.").removeprefix("nn.")
+
+
+def _counted(names: Sequence[str]) -> list[str]:
+    return [_times(name, count) for name, count in Counter(names).most_common()]
+
+
+def _times(name: str, count: int) -> str:
+    return f"{name}×{count}" if count > 1 else name
+
+
+def positions(numbers: Sequence[int], limit: int = 14) -> str:
+    """`1`, `3-5`, `2,4,6,…`: at most `limit` characters or so."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    parts = [str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs]
+    text = ",".join(parts)
+    if len(text) <= limit:
+        return text
+    kept = parts[:1]
+    while len(",".join([*kept, parts[len(kept)]])) <= limit - 2:
+        kept.append(parts[len(kept)])
+    return ",".join([*kept, "…"])
+
+
+def milliseconds(cost: Cost) -> str:
+    """`1.234 ± 0.005` in milliseconds; `invalid`, `unknown`."""
+    return str(cost).replace(" ms", "") if cost.is_finite else str(cost)
+
+
+def percent(ratio: float, signed: bool = True) -> str:
+    """`+2.4%`; "" when there is no number."""
+    if not math.isfinite(ratio):
+        return ""
+    return f"{ratio:+.1%}" if signed else f"{ratio:.1%}"

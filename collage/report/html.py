@@ -1,0 +1,140 @@
+"""The summary of a plan as one web page that needs nothing from anywhere else."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from html import escape
+from pathlib import Path
+
+from collage.candidates import HOST
+from collage.errors import CollageError
+from collage.plan import Plan
+from collage.report.facts import (
+    host_operators,
+    milliseconds,
+    partition_rows,
+    percent,
+    positions,
+    rival_rows,
+    shorten,
+    verdict,
+)
+from collage.report.summary import ratio_texts, whole_lines
+
+#: Colours that people with colour blindness can tell apart (Okabe and Ito), with black or white text.
+_COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#999999")
+
+_STYLE = """
+body { font: 15px/1.45 system-ui, sans-serif; margin: 2em auto; max-width: 70em; padding: 0 1em; color: #222 }
+table { border-collapse: collapse; margin: 1em 0 } th, td { padding: .25em .8em; text-align: left }
+th { border-bottom: 2px solid #888 } td { border-bottom: 1px solid #ddd } .n { text-align: right; white-space: nowrap }
+.verdict { background: #e8f5ee; border-left: 4px solid #009e73; padding: .6em 1em }
+.strip { display: flex; height: 2.2em; margin: 1em 0; border: 1px solid #888 } .strip div { min-width: 1px }
+.key { display: inline-block; width: .9em; height: .9em; margin: 0 .35em 0 1em; vertical-align: -.1em }
+.bar { background: #bbb; height: .8em } .ships .bar { background: #009e73 } .ships { font-weight: 600 }
+"""
+
+
+def write_html(plan: Plan, path: Path, title: str) -> None:
+    """Write the page.
+
+    Raises
+    ------
+    CollageError: the file cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(to_html(plan, title), encoding="utf-8")
+    except OSError as error:
+        raise CollageError(f"{path}: cannot write the report: {error.strerror or error}") from error
+
+
+def to_html(plan: Plan, title: str) -> str:
+    """The page. Every text that comes from a network or a backend is escaped."""
+    parts = [
+        f"<h1>{escape(title)}</h1>",
+        f'<p class="verdict">{escape(verdict(plan))}</p>',
+        "<h2>End to end</h2>",
+        _table(("", "ms"), whole_lines(plan), numbers=(1,)),
+        _rivals(plan),
+        "<h2>What runs where</h2>",
+        _strip(plan),
+        _partitions(plan),
+        *(
+            f"<p>On the virtual machine, without a kernel: {escape(host)}</p>"
+            for host in [host_operators(plan)]
+            if host
+        ),
+        *(f"<p>Note: {escape(note)}</p>" for note in plan.notes),
+        f"<p>{escape(_provenance(plan))}</p>",
+    ]
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        f"<title>{escape(title)}</title><style>{_STYLE}</style></head>\n<body>\n"
+        + "\n".join(parts)
+        + "\n</body></html>\n"
+    )
+
+
+def _partitions(plan: Plan) -> str:
+    header = ("#", "backend", "operators", "each, ms", "times", "share", "runner-up", "margin")
+    rows = [
+        (
+            *(positions(row.positions, limit=60), row.backend, row.operators, milliseconds(row.cost)),
+            *(str(len(row.positions)), percent(row.share, signed=False), row.runner_up or "-", percent(row.margin)),
+        )
+        for row in partition_rows(plan, width=160)
+    ]
+    return _table(header, rows, numbers=(3, 4, 5, 7))
+
+
+def _rivals(plan: Plan) -> str:
+    rows = rival_rows(plan)
+    if not rows:
+        return ""
+    longest = max((row.latency.seconds for row in rows if row.latency.is_finite), default=math.inf)
+    lines = []
+    for row in rows:
+        ratio, interval = ratio_texts(row.ratio)
+        length = 100.0 * row.latency.seconds / longest if row.latency.is_finite else 0.0
+        css = ' class="ships"' if row.remark == "ships" else ""
+        cells = [
+            f"<td>{escape(row.name)}</td>",
+            f'<td class="n">{escape(milliseconds(row.latency))}</td>',
+            f'<td style="width:14em"><div class="bar" style="width:{length:.1f}%"></div></td>',
+            f'<td class="n">{ratio}</td><td class="n">{interval}</td><td>{escape(row.remark)}</td>',
+        ]
+        lines.append(f"<tr{css}>{''.join(cells)}</tr>")
+    names = ("plan", "end to end, ms", "", "ratio", "95% interval", "")
+    head = "".join(f"<th>{name}</th>" for name in names)
+    return f"<table><tr>{head}</tr>{''.join(lines)}</table>"
+
+
+def _strip(plan: Plan) -> str:
+    """The partitions in execution order, each as wide as its share of the sum, coloured by backend."""
+    partitions = [p for p in plan.partitions if p.backend != HOST and p.cost.is_finite]
+    colours = dict(zip(sorted({p.backend for p in partitions}), _COLOURS * len(partitions), strict=False))
+    if not partitions:
+        return ""
+    blocks = []
+    for number, p in enumerate(partitions, start=1):
+        tip = escape(f"{number}: {p.backend}, {shorten(p.operators, 80)}, {milliseconds(p.cost)} ms", quote=True)
+        width = max(p.cost.seconds, 1e-9) * 1e6
+        blocks.append(f'<div title="{tip}" style="flex:{width:.4f} 1 0;background:{colours[p.backend]}"></div>')
+    keys = "".join(f'<span class="key" style="background:{c}"></span>{escape(name)}' for name, c in colours.items())
+    return f'<div class="strip">{"".join(blocks)}</div><p>{keys}</p>'
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence[int]) -> str:
+    def cells(tag: str, values: Sequence[str]) -> str:
+        css = [' class="n"' if i in numbers else "" for i in range(len(values))]
+        return "".join(f"<{tag}{c}>{escape(v)}</{tag}>" for c, v in zip(css, values, strict=True))
+
+    body = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
+    return f"<table><tr>{cells('th', header)}</tr>{body}</table>"
+
+
+def _provenance(plan: Plan) -> str:
+    versions = ", ".join(f"{name} {backend.version()}" for name, backend in plan.backends.items())
+    return f"{plan.threads} threads; {versions}; {plan.searcher}, {plan.estimator}; network {plan.network[:12]}"

@@ -1,0 +1,73 @@
+"""The options that commands share, and how their values are read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Model = Annotated[Path, typer.Argument(metavar="MODEL.onnx", help="The network, as an ONNX file.", show_default=False)]
+Output = Annotated[
+    Path, typer.Option("-o", "--output", metavar="OUT.so", help="The compiled model to write.", show_default=False)
+]
+Records = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="PATH", help="The records database.  [default: in the user's cache folder]", show_default=False
+    ),
+]
+Shapes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--shape", metavar="INPUT=N,N,...", help="Shape of an input with dynamic dimensions; may be repeated."
+    ),
+]
+Html = Annotated[
+    Path | None, typer.Option(metavar="FILE.html", help="Also write the summary as a web page.", show_default=False)
+]
+Verbose = Annotated[bool, typer.Option("--verbose", help="Show what the libraries print, and tracebacks.")]
+
+
+def parse_shapes(texts: Sequence[str] | None) -> dict[str, tuple[int, ...]]:
+    """`["input=1,3,224,224"]` -> `{"input": (1, 3, 224, 224)}`. Raises typer.BadParameter."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    for text in texts or ():
+        name, separator, extents = text.rpartition("=")
+        try:
+            shape = tuple(int(extent) for extent in extents.replace("x", ",").split(",")) if extents else ()
+        except ValueError:
+            shape = (0,)
+        if not separator or not name or any(extent < 1 for extent in shape):
+            raise typer.BadParameter(f"{text!r} does not read like input=1,3,224,224", param_hint="--shape")
+        if name in shapes:
+            raise typer.BadParameter(f"input {name!r} is given twice", param_hint="--shape")
+        shapes[name] = shape
+    return shapes
+
+
+def parse_names(text: str | None, option: str) -> list[str] | None:
+    """`"tvm,openvino"` -> `["tvm", "openvino"]`; None stays None. Raises typer.BadParameter."""
+    if text is None:
+        return None
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise typer.BadParameter("names at least one", param_hint=option)
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise typer.BadParameter(f"{', '.join(twice)} is named twice", param_hint=option)
+    return names
+
+
+def parse_files(texts: Sequence[str] | None) -> dict[str, Path]:
+    """`["input=image.npy"]` -> `{"input": Path("image.npy")}`. Raises typer.BadParameter."""
+    files: dict[str, Path] = {}
+    for text in texts or ():
+        name, separator, path = text.partition("=")
+        if not separator or not name or not path:
+            raise typer.BadParameter(f"{text!r} does not read like input=file.npy", param_hint="--input")
+        if name in files:
+            raise typer.BadParameter(f"input {name!r} is given twice", param_hint="--input")
+        files[name] = Path(path)
+    return files

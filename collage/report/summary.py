@@ -1,0 +1,142 @@
+"""The summary of a plan: what runs where, at what cost, and why, as a table for a terminal or a log file."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from collage.plan import Plan
+from collage.report.facts import (
+    host_operators,
+    milliseconds,
+    partition_rows,
+    percent,
+    positions,
+    rival_rows,
+    verdict,
+)
+
+_PLAIN_WIDTH = 120
+
+
+def summarise(plan: Plan) -> str:
+    """The summary as plain text of at most 120 columns, without colours."""
+    text = io.StringIO()
+    Console(file=text, width=_PLAIN_WIDTH, color_system=None, legacy_windows=False).print(render(plan))
+    return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
+
+
+def print_summary(plan: Plan) -> None:
+    """Print the summary: with colours on a terminal, as plain text elsewhere."""
+    console = Console(highlight=False)
+    if console.is_terminal:
+        console.print(render(plan))
+    else:
+        print(summarise(plan))
+
+
+def render(plan: Plan) -> RenderableType:
+    """The summary as something that rich prints."""
+    return Group(*_parts(plan))
+
+
+def _parts(plan: Plan) -> Iterator[RenderableType]:
+    rows = partition_rows(plan)
+    count = sum(len(row.positions) for row in rows)
+    threads = f"{plan.threads} thread{'s' if plan.threads != 1 else ''}"
+    yield Text(f"What runs where: {count} partition{'s' if count != 1 else ''}, {threads}", style="bold")
+    if rows:
+        yield _partition_table(plan)
+    host = host_operators(plan)
+    if host:
+        yield Text(f"On the virtual machine, without a kernel: {host}")
+    yield Text("")
+    yield Text("The whole, in ms", style="bold")
+    yield _whole_table(plan)
+    if plan.confirmation is not None:
+        yield Text("")
+        yield _rival_table(plan)
+    yield Text("")
+    yield Text(verdict(plan), style="bold green")
+    for note in plan.notes:
+        yield Text(f"Note: {note}")
+
+
+def _partition_table(plan: Plan) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    table.add_column("#", overflow="fold")
+    table.add_column("backend", style="cyan", no_wrap=True)
+    table.add_column("operators", overflow="fold")
+    table.add_column("each, ms", justify="right", no_wrap=True)
+    table.add_column("times", justify="right")
+    table.add_column("share", justify="right")
+    table.add_column("runner-up", no_wrap=True)
+    table.add_column("margin", justify="right")
+    for row in partition_rows(plan):
+        cells = (
+            positions(row.positions),
+            row.backend,
+            row.operators,
+            milliseconds(row.cost),
+            f"×{len(row.positions)}" if len(row.positions) > 1 else "",
+            percent(row.share, signed=False),
+            row.runner_up or "-",
+            percent(row.margin),
+        )
+        table.add_row(*(Text(cell) for cell in cells))
+    return table
+
+
+def _whole_table(plan: Plan) -> Table:
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column("what")
+    table.add_column("value")
+    for what, value in whole_lines(plan):
+        table.add_row(Text(what), Text(value))
+    return table
+
+
+def whole_lines(plan: Plan) -> list[tuple[str, str]]:
+    """(what, value) of the searched plan as a whole, and what is lost."""
+    lines = [("sum of costs, as searched", f"{milliseconds(plan.searched_cost)}{_bound(plan)}")]
+    if plan.confirmation is not None:
+        searched = next((r for r in plan.confirmation.rivals if r.name == "collage"), None)
+        if searched is not None:
+            lines.append(("end to end, as searched", milliseconds(searched.latency)))
+        lines.append(("additive error", percent(plan.additive_error) or "unknown"))
+        lines.append(("apparent loss", percent(plan.apparent_loss) or "unknown"))
+    return lines
+
+
+def _bound(plan: Plan) -> str:
+    """How good the search says that its answer is."""
+    cost = plan.searched_cost.seconds
+    if not plan.searched_cost.is_finite or plan.lower_bound <= 0:
+        return ""
+    gap = max(0.0, 1.0 - plan.lower_bound / cost) if cost > 0 else 0.0
+    return " (no cover has a smaller sum)" if gap < 5e-4 else f" (the smallest sum is at most {gap:.1%} below)"
+
+
+def _rival_table(plan: Plan) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    table.add_column("plan", no_wrap=True)
+    table.add_column("end to end, ms", justify="right", no_wrap=True)
+    table.add_column("ratio", justify="right")
+    table.add_column("95% interval", no_wrap=True)
+    table.add_column("", overflow="fold")
+    for row in rival_rows(plan):
+        ratio, interval = ratio_texts(row.ratio)
+        style = "bold green" if row.remark == "ships" else ""
+        cells = (row.name, milliseconds(row.latency), ratio, interval, row.remark)
+        table.add_row(*(Text(cell) for cell in cells), style=style)
+    return table
+
+
+def ratio_texts(ratio: tuple[float, float, float] | None) -> tuple[str, str]:
+    """A ratio to the plan that ships, and its interval; empty when there is none."""
+    return ("", "") if ratio is None else (f"{ratio[0]:.3f}", f"{ratio[1]:.3f} to {ratio[2]:.3f}")
