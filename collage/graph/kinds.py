@@ -106,8 +106,11 @@ def _structure(value: tvm.runtime.Object | None) -> Hashable:
 def _analyse(call: relax.Call, mod: tvm.IRModule) -> OpKind:
     if isinstance(call.op, (tvm.ir.GlobalVar, relax.Var, relax.ExternFunc)):
         return OpKind.OPAQUE
-    alone = _module_of(call, mod)
-    legal = relax.transform.AnnotateTIROpPattern()(relax.transform.LegalizeOps()(alone))
+    try:
+        legal = relax.transform.LegalizeOps()(_module_of(call, mod))
+    except (RuntimeError, ValueError, TypeError, NotImplementedError):
+        return OpKind.OPAQUE  # TVM has no kernel for it; another backend may.
+    legal = relax.transform.AnnotateTIROpPattern()(legal)
     kinds: list[OpKind] = []
     for block in legal["main"].body.blocks:
         for binding in block.bindings:

@@ -94,3 +94,34 @@ def test_equal_calls_are_analysed_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_extern_call_is_opaque() -> None:
     call = relax.Call(relax.ExternFunc("anything"), [var(ROWS)], None, ty_args=[R.Tensor(ROWS, "float32")])
     assert kind_of(call) is OpKind.OPAQUE
+
+
+def test_a_call_of_several_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that becomes two kernels has the greater kind; a reduction with something after it is an anchor."""
+
+    def total(a: te.Tensor) -> te.Tensor:
+        axis = te.reduce_axis((0, 16))
+        return te.compute((2,), lambda i: te.sum(a[i, axis], axis=axis), name="total")
+
+    def twice(a: te.Tensor) -> te.Tensor:
+        return te.compute(a.shape, lambda *i: a(*i) * 2.0, name="twice")
+
+    pieces = {
+        "relax.abs": lambda builder, call: builder.call_te(twice, builder.emit_te(twice, call.args[0])),
+        "relax.sum": lambda builder, call: builder.call_te(twice, builder.emit_te(total, call.args[0])),
+        "relax.exp": lambda builder, call: builder.call_te(twice, builder.emit(op.sort(call.args[0]))),
+    }
+    legalize = relax.transform.LegalizeOps
+    monkeypatch.setattr(relax.transform, "LegalizeOps", lambda: legalize(pieces))
+    assert kind_of(op.abs(var(ROWS))) is OpKind.ELEMENTWISE
+    assert kind_of(op.sum(var(ROWS), [-1])) is OpKind.ANCHOR
+    assert kind_of(op.exp(var(ROWS))) is OpKind.OPAQUE
+
+
+def test_what_tvm_cannot_legalise_is_opaque(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(builder: relax.BlockBuilder, call: relax.Call) -> Any:
+        raise ValueError("no such kernel")
+
+    legalize = relax.transform.LegalizeOps
+    monkeypatch.setattr(relax.transform, "LegalizeOps", lambda: legalize({"relax.abs": refuse}))
+    assert kind_of(op.abs(var(ROWS))) is OpKind.OPAQUE
