@@ -42,6 +42,8 @@ _INT32 = frozenset(
 )
 #: What cannot leave int32 when it starts from int64 values within it.
 _INT64 = frozenset((*_MOVEMENT, *_COMPARISON, *_EXTREMA))
+#: Up to here float32 holds every integer.
+_FLOAT_EXACT = 2**24
 #: With inputs up to 2**30, a thousand additions of constants up to this stay within int32.
 _SMALL = 2**20
 
@@ -99,8 +101,8 @@ def _float_reason(call: Any) -> str | None:
 def _integer_reason(call: Any) -> str | None:
     name, operands = call.op.name, list(call.args)
     dtypes = {str(ty.dtype) for value in (*operands, call) for ty in _tensor_types(value.ty)}
-    if dtypes & {"int32", "int64"} and name == "relax.take" and str(call.attrs.mode) != "fast":
-        return "OpenVINO limits indices in float32"
+    if name == "relax.take" and str(call.attrs.mode) != "fast" and max(_extents(operands[0].ty)) > _FLOAT_EXACT:
+        return f"OpenVINO limits indices in float32, and an extent is beyond {_FLOAT_EXACT}"
     if "int64" not in dtypes:
         return "OpenVINO computes it in float32" if "int32" in dtypes and name not in _INT32 else None
     constants = [value for value in operands if isinstance(value, tvm.ir.GenericConst)]
@@ -117,6 +119,10 @@ def _integer_reason(call: Any) -> str | None:
 def _tensor_types(ty: Any) -> list[Any]:
     fields = list(ty.fields) if isinstance(ty, relax.TupleType) else [ty]
     return [field for field in fields if isinstance(field, relax.TensorType)]
+
+
+def _extents(ty: Any) -> list[int]:
+    return [1, *(int(extent) for extent in ty.shape.values)]
 
 
 def _magnitude(constant: Any) -> int:

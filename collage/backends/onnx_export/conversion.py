@@ -140,6 +140,11 @@ class Conversion:
             return operand.value.numpy().reshape(()).item()
         raise Unsupported(f"operand {index} is not a literal number")
 
+    def known(self, index: int) -> np.ndarray | None:
+        """The value of operand `index` when it is a constant."""
+        operand = self.call.args[index]
+        return np.from_dlpack(operand.value) if isinstance(operand, tvm.ir.GenericConst) else None
+
     def integers(self, index: int) -> tuple[int, ...]:
         """The integers that operand `index` lists: a shape or a tuple of literals."""
         operand = self.call.args[index]

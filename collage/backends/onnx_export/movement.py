@@ -104,15 +104,22 @@ def _take(c: Conversion) -> Value:
     c.require_dtype(INTEGER, 1)
     shape = c.type(0).shape
     axis = 0 if c.attrs.axis is None else axis_of(c.attrs.axis, len(shape))
-    indices, dtype, mode = c.value(1), c.type(1).dtype, str(c.attrs.mode)
+    return c.emit("Gather", c.value(0), _limited_indices(c, shape[axis]), axis=axis)
+
+
+def _limited_indices(c: Conversion, extent: int) -> Value:
+    """The indices of a `take`, brought into the tensor as its mode says; known ones at once."""
+    mode, dtype, known = str(c.attrs.mode), c.type(1).dtype, c.known(1)
+    # "fast": indices outside the tensor are the program's fault, in TVM as in the engines.
+    c.require(mode in ("fast", "clip", "wrap"), f"the mode {mode!r}")
+    if mode == "fast":
+        return c.value(1)
+    if known is not None:
+        limited = np.clip(known, 0, extent - 1) if mode == "clip" else known % extent
+        return c.graph.constant(np.asarray(limited, dtype=dtype))
     if mode == "clip":
-        indices = c.emit("Clip", indices, c.scalar(0, dtype), c.scalar(shape[axis] - 1, dtype))
-    elif mode == "wrap":
-        indices = c.emit("Mod", indices, c.scalar(shape[axis], dtype), fmod=0)
-    else:
-        # "fast": indices outside the tensor are the program's fault, in TVM as in the engines.
-        c.require(mode == "fast", f"the mode {mode!r}")
-    return c.emit("Gather", c.value(0), indices, axis=axis)
+        return c.emit("Clip", c.value(1), c.scalar(0, dtype), c.scalar(extent - 1, dtype))
+    return c.emit("Mod", c.value(1), c.scalar(extent, dtype), fmod=0)
 
 
 def _gather_elements(c: Conversion) -> Value:

@@ -268,6 +268,8 @@ CASES: dict[str, Case] = {
     "take scalar": (lambda x: op.take(x, const(1, "int64"), 1), (f32(2, 3),)),
     "take clip": (lambda x, i: op.take(x, i, 0, mode="clip"), (f32(2, 3), i32(4))),
     "take wrap": (lambda x, i: op.take(x, i, 0, mode="wrap"), (f32(2, 3), i32(4))),
+    "take wrap constant": (lambda x: op.take(x, const([-1, 0, 5], "int64"), 1, mode="wrap"), (f32(2, 3),)),
+    "take clip constant": (lambda x: op.take(x, const([-1, 0, 5], "int64"), 1, mode="clip"), (f32(2, 3),)),
     "take int64": (lambda x: op.take(x, const([1, 0], "int32"), 0), (i64(2, 3),)),
     "gather_elements": (lambda x: op.gather_elements(x, const([[0, 2, 1]], "int64"), 0), (f32(3, 3),)),
     "gather_nd": (lambda x: op.gather_nd(x, const([[0, 1], [1, 2]], "int64")), (f32(2, 3, 4),)),
