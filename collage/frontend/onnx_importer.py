@@ -141,8 +141,9 @@ class _Importer:
             if inputs is None:
                 return onnx.FunctionProto()
             types = [_type(value).SerializeToString() for value in inputs]
+            version = max(v for v in schema.context_dependent_function_opset_versions if v <= opset)
             return onnx.FunctionProto.FromString(
-                schema.get_context_dependent_function_with_opset_version(opset, node.SerializeToString(), types)
+                schema.get_context_dependent_function_with_opset_version(version, node.SerializeToString(), types)
             )
         return schema.function_body if schema.has_function else None
 
