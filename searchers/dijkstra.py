@@ -36,7 +36,7 @@ class DijkstraSearcher(Searcher):
         limit.
     """
 
-    def __init__(self, time_limit_s: float | None = 60.0, max_states: int | None = 3_000_000) -> None:
+    def __init__(self, time_limit_s: float | None = 60.0, max_states: int | None = 1_000_000) -> None:
         self.time_limit_s = time_limit_s
         self.max_states = max_states
 

@@ -29,6 +29,9 @@ _WIDTHS = (16, 128, 1024, 8192, None)
 #: With how many better states of the same covered nodes a state is compared.
 _RIVALS = 48
 
+#: How many states are expanded between two looks at the budget.
+_CHECK_EVERY = 256
+
 #: The candidates chosen so far, last first, as a linked list that states share.
 Trail = tuple["Trail", int] | None
 #: (value beyond the lower bound, nodes covered beyond the first uncovered one, open partitions, trail)
@@ -137,13 +140,13 @@ class LayeredSearch:
             if width is not None and len(states) > width:
                 cut = min(states[width][0], cut if cut is not None else states[width][0])
                 del states[width:]
-            self._budget.states -= len(states)
-            if not narrow and self._budget.spent:
-                left = [state[0] for state in states]
-                left.extend(state[0] for later in layers.values() for state in later.values())
-                return min(left if cut is None else [*left, cut])
-            self._expanded += len(states)
-            for state in states:
+            for done, state in enumerate(states):
+                if done % _CHECK_EVERY == 0 and not narrow and self._budget.spent:
+                    left = [open_[0] for open_ in states[done:]]
+                    left.extend(open_[0] for later in layers.values() for open_ in later.values())
+                    return min(left if cut is None else [*left, cut])
+                self._budget.states -= 1
+                self._expanded += 1
                 self._expand(position, state, layers)
         for value, _, _, trail in layers.get(size, {}).values():
             if self._best is None or value < self._best[0]:
