@@ -115,7 +115,7 @@ def verdict(plan: Plan) -> str:
         if shipped == SEARCHED or SEARCHED not in latency:
             return f"{shipped} ships: the fastest of {len(finite)} plans"
         loss = latency[SEARCHED] / latency[shipped] - 1.0
-        return f"{shipped} ships: end to end the searched plan takes {percent(loss)} more"
+        return f"{shipped} ships: end to end the searched plan takes {percent(loss, signed=False)} more"
     gain = latency[shipped] / fastest.latency.seconds - 1.0
     return f"{shipped} ships: {fastest.name} is faster by {percent(gain, signed=False)}, which counts as a tie"
 
@@ -173,7 +173,9 @@ def milliseconds(cost: Cost) -> str:
 
 
 def percent(ratio: float, signed: bool = True) -> str:
-    """`+2.4%`; "" when there is no number."""
+    """`+2.4%`, and `×3.5` for what is more than twice as much; "" when there is no number."""
     if not math.isfinite(ratio):
         return ""
+    if signed and ratio > 1.0:
+        return f"×{1.0 + ratio:.3g}"
     return f"{ratio:+.1%}" if signed else f"{ratio:.1%}"

@@ -41,7 +41,7 @@ class ProgressBar(Reporter):
         self._name, self._total, self._done = name, total, 0
         self._started = self._last_line = time.monotonic()
         if not self._console.is_terminal:
-            self._line(f"{name}{f': {total} steps' if total else ''}")
+            self._line(f"{name}{f': {total} to do' if total else ''}")
             return
         if self._bar is None:
             self._bar = _bar(self._console)
@@ -89,7 +89,7 @@ class ProgressBar(Reporter):
     def _time_left(self) -> str:
         """Builds and measurements alternate in batches: only the average over the stage so far is a fair guess."""
         elapsed = time.monotonic() - self._started
-        if not self._total or not self._done or elapsed < 5.0:
+        if not self._total or self._done < 0.02 * self._total or elapsed < 10.0:
             return ""
         return f"{duration(elapsed / self._done * max(0, self._total - self._done))} left"
 

@@ -48,8 +48,9 @@ def render(plan: Plan) -> RenderableType:
 def _parts(plan: Plan) -> Iterator[RenderableType]:
     rows = partition_rows(plan)
     count = sum(len(row.positions) for row in rows)
-    threads = f"{plan.threads} thread{'s' if plan.threads != 1 else ''}"
-    yield Text(f"What runs where: {count} partition{'s' if count != 1 else ''}, {threads}", style="bold")
+    yield Text(
+        f"What runs where ({plan.choice}): {_number(count, 'partition')}, {_number(plan.threads, 'thread')}", "bold"
+    )
     if rows:
         yield _partition_table(plan)
     host = host_operators(plan)
@@ -111,6 +112,10 @@ def whole_lines(plan: Plan) -> list[tuple[str, str]]:
         lines.append(("additive error", percent(plan.additive_error) or "unknown"))
         lines.append(("apparent loss", percent(plan.apparent_loss) or "unknown"))
     return lines
+
+
+def _number(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def _bound(plan: Plan) -> str:
