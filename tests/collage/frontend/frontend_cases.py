@@ -74,9 +74,9 @@ def operators(mod: tvm.IRModule) -> Counter[str]:
 def assert_canonical(mod: tvm.IRModule) -> None:
     """The promises of the package's docstring that can be read off a module."""
     assert relax.analysis.check_well_formed(mod)
-    assert [variable.name_hint for variable, function in mod.functions.items() if isinstance(function, relax.Function)] == [
-        "main"
-    ]
+    assert [
+        variable.name_hint for variable, function in mod.functions.items() if isinstance(function, relax.Function)
+    ] == ["main"]
     function = mod["main"]
     assert len(function.body.blocks) <= 1
     for block in function.body.blocks:
@@ -85,7 +85,9 @@ def assert_canonical(mod: tvm.IRModule) -> None:
             assert isinstance(binding, relax.VarBinding)
             assert isinstance(binding.value, (relax.Call, relax.Tuple, relax.TupleGetItem)), binding
             arguments = getattr(binding.value, "args", [])
-            assert not any(isinstance(argument, (relax.Call, relax.TupleGetItem)) for argument in arguments), "not in ANF"
+            assert not any(isinstance(argument, (relax.Call, relax.TupleGetItem)) for argument in arguments), (
+                "not in ANF"
+            )
             assert not isinstance(binding.value, relax.Call) or any(_depends_on_data(a) for a in arguments), binding
     assert not {"nn.batch_norm", "nn.dropout", "shape_of", "isnan"} & set(operators(mod))
     assert input_specs(mod) is not None and output_specs(mod)  # both raise unless every shape is static

@@ -36,7 +36,14 @@ def convolution_then_norm(
         ("Conv", (6, 2, 3, 3), 6, (1, 4, 9, 8), {"group": 2, "dilations": [2, 1]}, "nn.conv2d"),
         ("Conv", (4, 1, 3, 3), 4, (1, 4, 9, 8), {"group": 4, "pads": [1, 0, 1, 2]}, "nn.conv2d"),
         ("Conv", (6, 4, 3, 3, 2), 6, (1, 4, 5, 6, 7), {}, "nn.conv3d"),
-        ("ConvTranspose", (4, 6, 3, 3), 6, (1, 4, 5, 6), {"strides": [2, 2], "output_padding": [1, 1]}, "nn.conv2d_transpose"),
+        (
+            "ConvTranspose",
+            (4, 6, 3, 3),
+            6,
+            (1, 4, 5, 6),
+            {"strides": [2, 2], "output_padding": [1, 1]},
+            "nn.conv2d_transpose",
+        ),
         ("ConvTranspose", (4, 3, 3, 3), 6, (1, 4, 5, 6), {"group": 2, "pads": [1, 1, 1, 1]}, "nn.conv2d_transpose"),
     ],
 )
@@ -88,7 +95,9 @@ def test_a_convolution_with_a_second_reader_keeps_its_weights() -> None:
 def test_a_biased_convolution_with_a_second_reader_keeps_its_weights() -> None:
     weights = {"w": normal(6, 3, 3, 3), "c": normal(6), **batch_norm_weights(6)}
     nodes = [node("Conv", ["x", "w", "c"], ["t"]), node("BatchNormalization", ["t", *NORM], ["y"])]
-    mod = check(model(nodes, {"x": (FLOAT, [1, 3, 6, 6])}, {"y": FLOAT, "t": FLOAT}, weights), {"x": normal(1, 3, 6, 6)})
+    mod = check(
+        model(nodes, {"x": (FLOAT, [1, 3, 6, 6])}, {"y": FLOAT, "t": FLOAT}, weights), {"x": normal(1, 3, 6, 6)}
+    )
     assert operators(mod) == {"nn.conv2d": 1, "multiply": 1, "add": 2, "Tuple": 1}
 
 

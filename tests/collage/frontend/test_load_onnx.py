@@ -33,7 +33,9 @@ def scalar(value: Any, dtype: str = "float32") -> np.ndarray:
     return np.array(value, dtype)
 
 
-def one(operator: str, opset: int = 17, weights: dict[str, np.ndarray] | None = None, **attributes: Any) -> onnx.ModelProto:
+def one(
+    operator: str, opset: int = 17, weights: dict[str, np.ndarray] | None = None, **attributes: Any
+) -> onnx.ModelProto:
     """A model of one node, of x and the given weights (an empty name where None)."""
     names = [name if array is not None else "" for name, array in (weights or {}).items()]
     kept = {name: array for name, array in (weights or {}).items() if array is not None}
@@ -113,7 +115,10 @@ SEVERAL_OPERATORS = {
         one("Conv", weights={"w": normal(4, 3, 2, 2), "b": normal(4)}),
         {"nn.conv2d": 1, "add": 1},
     ),
-    "reverse running sum": (one("CumSum", weights={"a": np.array(2)}, reverse=1, exclusive=1), {"flip": 2, "cumsum": 1}),
+    "reverse running sum": (
+        one("CumSum", weights={"a": np.array(2)}, reverse=1, exclusive=1),
+        {"flip": 2, "cumsum": 1},
+    ),
     "celu, by its definition": (one("Celu", alpha=0.7), None),
     "elu": (one("Elu", alpha=0.7), None),
 }
@@ -122,7 +127,9 @@ SEVERAL_OPERATORS = {
 @pytest.mark.parametrize("case", SEVERAL_OPERATORS)
 def test_one_node_of_several_operators(case: str) -> None:
     proto, expected = SEVERAL_OPERATORS[case]
-    inputs = {value.name: normal(*[d.dim_value for d in value.type.tensor_type.shape.dim]) for value in proto.graph.input}
+    inputs = {
+        value.name: normal(*[d.dim_value for d in value.type.tensor_type.shape.dim]) for value in proto.graph.input
+    }
     found = operators(check(proto, inputs))
     assert expected is None or found == expected
 
@@ -301,12 +308,17 @@ def test_outputs_that_are_inputs_or_constants_stay_what_they_are() -> None:
 def test_names_are_kept_whatever_characters_they_have() -> None:
     proto = model([node("Relu", ["x.1/in:0"], ["y.1"])], {"x.1/in:0": (FLOAT, [2])}, {"y.1": FLOAT})
     mod = check(proto, {"x.1/in:0": normal(2)})
-    assert [str(spec) for spec in (*input_specs(mod), *output_specs(mod))] == ["x.1/in:0: float32[2]", "y.1: float32[2]"]
+    assert [str(spec) for spec in (*input_specs(mod), *output_specs(mod))] == [
+        "x.1/in:0: float32[2]",
+        "y.1: float32[2]",
+    ]
 
 
 def test_initializers_listed_as_inputs_are_weights() -> None:
     """Until IR version 3 every initializer had to be listed among the inputs."""
-    proto = model([node("Add", ["x", "w"], ["y"])], {"x": (FLOAT, [2, 3]), "w": (FLOAT, [3])}, {"y": FLOAT}, {"w": normal(3)})
+    proto = model(
+        [node("Add", ["x", "w"], ["y"])], {"x": (FLOAT, [2, 3]), "w": (FLOAT, [3])}, {"y": FLOAT}, {"w": normal(3)}
+    )
     proto.ir_version = 3
     mod = load(proto)
     assert_canonical(mod)
