@@ -1,8 +1,8 @@
 """Folding what depends on nothing but constants.
 
-The constant part is taken out into a module of its own, compiled, run, and the results put back. TVM's `FoldConstant` does less
-at more cost: it keeps casts of scalars and everything that comes out of a tuple, and it lowers every operator of a module
-before it looks whether its arguments are constant (2 s a run on a network of 900 operators).
+The constant part is taken out into a module of its own, compiled, run, and the results put back. TVM's `FoldConstant`
+does less at more cost: it keeps casts of scalars and everything that comes out of a tuple, and it lowers every
+operator of a module before it looks whether its arguments are constant (2 s a run on a network of 900 operators).
 """
 
 from __future__ import annotations

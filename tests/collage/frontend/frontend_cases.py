@@ -61,7 +61,7 @@ def batch_norm_weights(channels: int, seed: int = 1) -> dict[str, np.ndarray]:
 
 
 def operators(mod: tvm.IRModule) -> Counter[str]:
-    """How often each operator is called, without the prefix `relax.`; tuples and projections count under their class."""
+    """How often each operator is called, without the prefix `relax.`; tuples and projections by their class."""
     found: Counter[str] = Counter()
     for block in mod["main"].body.blocks:
         for binding in block.bindings:

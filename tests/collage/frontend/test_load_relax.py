@@ -6,14 +6,12 @@ import numpy as np
 import pytest
 import tvm
 from frontend_cases import assert_canonical, batch_norm_weights, normal, operators, run
-from tvm.script import ir as I  # noqa: N812
-from tvm.script import relax as R  # noqa: N812
-from tvm.script import tirx as T  # noqa: N812
+from tvm.script import ir as I
+from tvm.script import relax as R
+from tvm.script import tirx as T
 
 from collage.errors import FrontendError, UnboundDimensionError
 from collage.frontend import input_specs, load, output_specs
-
-# ruff: noqa: F821, F722  (TVMScript's annotations)
 
 
 @I.ir_module
@@ -78,7 +76,7 @@ class Kernel:
 class Branch:
     @R.function
     def main(x: R.Tensor((4,), "float32"), c: R.Tensor((), "bool")) -> R.Tensor((4,), "float32"):
-        if c:
+        if c:  # noqa: SIM108
             y = R.negative(x)
         else:
             y = R.exp(x)
