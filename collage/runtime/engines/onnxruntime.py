@@ -1,11 +1,12 @@
 """Runs an ONNX model by ONNX Runtime, on the caller's buffers.
 
-An IO binding names every input's and output's memory. The virtual machine's memory planning hands out the same buffers
-call after call, so a binding is made when an address changes and otherwise only used: one call then costs about 2 µs.
+An IO binding names every input's and output's memory. The virtual machine's memory planning hands out the same few
+buffers call after call, so wrappers are kept by address: a call costs 2 µs, and 1 µs more when its buffers change.
 """
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -25,6 +26,8 @@ _DTYPES = {
 }
 #: Nothing short of a crash is logged: warnings are about the exporter, not the user's model, and errors are raised.
 _FATAL = 4
+#: How many addresses are remembered per input or output.
+_REMEMBERED = 64
 
 
 def create(blob: bytes, options: Mapping[str, Any]) -> Callable[..., None]:
@@ -36,29 +39,50 @@ def create(blob: bytes, options: Mapping[str, Any]) -> Callable[..., None]:
     except Exception as error:  # the bindings raise a dozen unrelated types, all direct children of Exception
         raise CompiledModelError(f"onnxruntime does not take the model: {error}") from error
     binding = session.io_binding()
-    inputs = [(binding.bind_input, port.name, _DTYPES[port.type], port.shape) for port in session.get_inputs()]
-    outputs = [(binding.bind_output, port.name, _DTYPES[port.type], port.shape) for port in session.get_outputs()]
-    ports = [*inputs, *outputs]
-    bound: list[int] = [0] * len(ports)
-    run_options = ort.RunOptions()
-    run_options.log_severity_level = _FATAL
-    run_binding = session.run_with_iobinding
+    ports = [
+        *(_Port(binding.bind_ortvalue_input, info) for info in session.get_inputs()),
+        *(_Port(binding.bind_ortvalue_output, info) for info in session.get_outputs()),
+    ]
+    bound = [0] * len(ports)
+    # Without run options: passing any costs 30 µs per call.
+    run_bound = session.run_with_iobinding
 
     def rebind(addresses: list[int]) -> None:
         if len(addresses) != len(ports):
             raise CompiledModelError(f"the partition takes {len(ports)} tensors, {len(addresses)} were given")
-        for i, (bind, name, dtype, shape) in enumerate(ports):
+        for i, port in enumerate(ports):
             if addresses[i] != bound[i]:
-                bind(name, "cpu", 0, dtype, shape, addresses[i])
+                port.bind(port.name, port.value(addresses[i]))
                 bound[i] = addresses[i]
 
     def run(*tensors: Any) -> None:
         addresses = [tensor.data_ptr() for tensor in tensors]
         if addresses != bound:
             rebind(addresses)
-        run_binding(binding, run_options)
+        run_bound(binding)
 
     return run
+
+
+class _Port:
+    """An input or output, and the wrappers of the addresses that it was bound to; they own no memory."""
+
+    def __init__(self, bind: Callable[[str, Any], None], info: Any) -> None:
+        self.bind = bind
+        self.name: str = info.name
+        self._dtype, self._shape = np.dtype(_DTYPES[info.type]), tuple(info.shape)
+        self._bytes = int(np.prod(self._shape, dtype=np.int64)) * self._dtype.itemsize
+        self._values: dict[int, Any] = {}
+
+    def value(self, address: int) -> Any:
+        """The OrtValue on the memory at `address`."""
+        if address not in self._values:
+            if len(self._values) >= _REMEMBERED:
+                self._values.clear()
+            memory: Any = (ctypes.c_char * self._bytes).from_address(address)
+            array = np.frombuffer(memory, dtype=self._dtype).reshape(self._shape)
+            self._values[address] = ort.OrtValue.ortvalue_from_numpy(array)
+        return self._values[address]
 
 
 def _session_options(threads: int) -> Any:

@@ -2,7 +2,7 @@
 
 This speaks to the library's C interface through ctypes: a call with buffers that are bound already costs 3 µs, through
 the Python interface 7 µs. Tensors that wrap the caller's memory are kept by address, because the virtual machine's
-memory planning hands out the same buffers call after call.
+memory planning hands out the same few buffers call after call.
 """
 
 from __future__ import annotations
