@@ -1,9 +1,12 @@
-"""The ten networks, from ONNX file to a fresh process: tuned, exported, reloaded, compared with ONNX Runtime, and timed.
+"""The ten networks, from ONNX file to a fresh process: tuned, exported, reloaded, compared with ONNX Runtime, and
+timed.
 
     python -m benchmarks.networks [NAME ...] --records records.db --out results.jsonl
 
-Each step is a process of its own: building the ONNX file, `collage tune`, and running the compiled model in a process that imports only
-`collage.runtime`. End-to-end latencies come from the confirmation, where all plans take turns; only their ratios mean anything.
+Each step is a process of its own: building the ONNX file, `collage tune`, and running the compiled model in a
+    process that imports only
+`collage.runtime`. End-to-end latencies come from the confirmation, where all plans take turns; only their ratios
+mean anything.
 """
 
 from __future__ import annotations
@@ -37,7 +40,17 @@ def bench(name: str, records: Path, folder: Path) -> dict[str, Any]:
     """Everything about one network, as one JSON-ready row."""
     onnx_file, library, plan = folder / f"{name}.onnx", folder / f"{name}.so", folder / f"{name}.json"
     _process("benchmarks.workloads", name, "-o", str(onnx_file))
-    tune = ["collage.report.cli", "tune", str(onnx_file), "-o", str(library), "--plan", str(plan), "--records", str(records)]
+    tune = [
+        "collage.report.cli",
+        "tune",
+        str(onnx_file),
+        "-o",
+        str(library),
+        "--plan",
+        str(plan),
+        "--records",
+        str(records),
+    ]
     started = time.monotonic()
     _process(*tune)
     first_s = time.monotonic() - started
@@ -48,7 +61,11 @@ def bench(name: str, records: Path, folder: Path) -> dict[str, Any]:
     error, modules = _run_compiled(onnx_file, library, folder / name)
     rivals = {r["name"]: r for r in found["confirmation"]["rivals"]}
     shipped = rivals[found["choice"]]["latency"]["seconds"]
-    singles = {n: r["latency"]["seconds"] for n, r in rivals.items() if n.endswith(" alone") and r["latency"]["seconds"] != "invalid"}
+    singles = {
+        n: r["latency"]["seconds"]
+        for n, r in rivals.items()
+        if n.endswith(" alone") and r["latency"]["seconds"] != "invalid"
+    }
     used: dict[str, int] = {}
     for partition in found["partitions"]:
         used[partition["backend"]] = used.get(partition["backend"], 0) + 1
@@ -75,7 +92,14 @@ def _run_compiled(onnx_file: Path, library: Path, folder: Path) -> tuple[float, 
     folder.mkdir(exist_ok=True)
     inputs = random_inputs(onnx.load(str(onnx_file)), seed=1)
     np.savez(folder / "inputs.npz", **{f"i{k}": array for k, array in enumerate(inputs.values())})
-    command = [sys.executable, "-c", _RUN_COMPILED, str(library), str(folder / "inputs.npz"), str(folder / "outputs.npz")]
+    command = [
+        sys.executable,
+        "-c",
+        _RUN_COMPILED,
+        str(library),
+        str(folder / "inputs.npz"),
+        str(folder / "outputs.npz"),
+    ]
     printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     ours = np.load(folder / "outputs.npz")
     reference = ort.InferenceSession(str(onnx_file), providers=["CPUExecutionProvider"]).run(None, inputs)

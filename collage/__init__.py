@@ -8,7 +8,8 @@
     exe = plan.compile()
     exe.export("resnet50.so")
 
-Everything is imported on first use, so that `import collage.runtime` in a deployed process loads nothing of the compiler side.
+Everything is imported on first use, so that `import collage.runtime` in a deployed process loads nothing of the
+compiler side.
 """
 
 from __future__ import annotations

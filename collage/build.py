@@ -70,7 +70,9 @@ class CompiledExecutable:
 
 @dataclass(frozen=True)
 class Blob:
-    """What an engine makes one symbol of, in a file of its own: how candidates and rival plans reach the timing process."""
+    """What an engine makes one symbol of, in a file of its own: how candidates and rival plans reach the timing
+    process.
+    """
 
     symbol: str
     path: str
@@ -139,8 +141,12 @@ def compile_untouched(module: Any, threads: int, carried: Sequence[Any] = ()) ->
         raise CodegenError(f"TVM's default pipeline: {last_line(error)}") from error
 
 
-def compile_partitioned(module: Any, backends: Iterable[Backend], threads: int, carried: Sequence[Any] = ()) -> Any:
+def compile_partitioned(
+    module: Any, backends: Iterable[Backend], threads: int, carried: Sequence[Any] = (), scheduled: bool = True
+) -> Any:
     """Run each backend's code generator, lower and compile the rest by TVM, and carry further runtime modules along.
+
+    `scheduled=False` leaves native kernels plain: slow, for references.
 
     Raises
     ------
@@ -157,7 +163,7 @@ def compile_partitioned(module: Any, backends: Iterable[Backend], threads: int, 
             # The backends' modules own their weights; TVM would store them a second time.
             module = module.without_attr("const_name_to_constant")
         target = tvm_lower.cpu_target(threads)
-        lowered = tvm_lower.lower(module, target, tuned)
+        lowered = tvm_lower.lower(module, target, tuned, scheduled)
         return _compile(lowered, target, carried)
     except CollageError:
         raise

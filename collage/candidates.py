@@ -53,7 +53,9 @@ class CandidateSet(Sequence[CandidatePartition]):
 
     def __init__(self, candidates: Iterable[CandidatePartition]) -> None:
         unique = dict.fromkeys(candidates)
-        self._all = sorted(unique, key=lambda c: (c.sub_graph.inside.first, len(c.sub_graph.inside), c.sub_graph.inside.bits))
+        self._all = sorted(
+            unique, key=lambda c: (c.sub_graph.inside.first, len(c.sub_graph.inside), c.sub_graph.inside.bits)
+        )
         self._by_first: dict[int, list[CandidatePartition]] = {}
         for candidate in self._all:
             self._by_first.setdefault(candidate.sub_graph.inside.first, []).append(candidate)

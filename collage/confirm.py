@@ -1,7 +1,7 @@
 """Confirmation: no placement ships on the strength of a sum (Invariant 3 of the architecture).
 
-The searched plan, every single-backend plan and the untouched TVM build run end to end, interleaved. The best one ships; within a
-tie the searched plan does, as the one with the reasons.
+The searched plan, every single-backend plan and the untouched TVM build run end to end, interleaved. The best one
+ships; within a tie the searched plan does, as the one with the reasons.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,8 @@ class Rival:
     ----------
     name: "collage", "<backend> alone", or "untouched TVM".
     latency: of one call; Invalid, with the reason, when it does not compile or gives wrong numbers.
-    ratio: its latency over that of the plan that ships, from paired samples; (median, low, high), None when it was stopped early.
+    ratio: its latency over that of the plan that ships, from paired samples; (median, low, high), None when it was
+        stopped early.
     """
 
     name: str
@@ -83,9 +85,11 @@ def confirm(
         artifacts: dict[str, Artifact] = {}
         for number, (plan, make) in enumerate(partitioned.items()):
             reporter.step(f"building {plan}")
-            _try_build(artifacts, measured, plan, lambda n=number, m=make: prepare_plan(m(), backends, threads, folder / str(n)))
+            here = folder / str(number)
+            _try_build(artifacts, measured, plan, partial(_prepare, make, backends, threads, here))
         reporter.step(f"building {UNTOUCHED}")
-        _try_build(artifacts, measured, UNTOUCHED, lambda: prepare_untouched(module, threads, folder / "untouched"))
+        untouched = partial(prepare_untouched, module, threads, folder / "untouched")
+        _try_build(artifacts, measured, UNTOUCHED, untouched)
         reporter.step(f"timing {len(artifacts)} plans")
         measured.update(measure_plans(artifacts, inputs, expected, protocol, threads, folder))
     return choose(measured)
@@ -104,6 +108,10 @@ def choose(measured: Mapping[str, Measurement]) -> Confirmation:
     reference = measured[shipped].samples
     rivals = tuple(Rival(name, cost, _ratio(measured[name].samples, reference)) for name, cost in costs.items())
     return Confirmation(shipped, rivals)
+
+
+def _prepare(make: Callable[[], Any], backends: Sequence[Backend], threads: int, folder: Path) -> Artifact:
+    return prepare_plan(make(), backends, threads, folder)
 
 
 def _try_build(

@@ -1,7 +1,8 @@
 """Cost: the latency of a candidate partition, in seconds (RFC 0062, "Util Datatypes").
 
-Costs are additive. Two values are special: *Invalid* (+inf, the backend could not compile or run the candidate) absorbs under
-addition; *Unknown* (NaN, no information) may be added but never compared: a searcher that meets one has to say what it did.
+Costs are additive. Two values are special: *Invalid* (+inf, the backend could not compile or run the candidate)
+absorbs under addition; *Unknown* (NaN, no information) may be added but never compared: a searcher that meets one
+has to say what it did.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ class Cost:
     seconds: median latency; `inf` is Invalid, `nan` is Unknown.
     spread: half-width of the confidence interval of the median, in seconds; 0 when the cost was not measured.
     samples: how many timed samples stand behind it; 0 when the cost was not measured.
-    reason: why it is Invalid or Unknown, or why measuring stopped ("converged", "time limit", "slower than rivals", ...).
+    reason: why it is Invalid or Unknown, or why measuring stopped ("converged", "time limit", "slower than rivals",
+        ...).
     """
 
     seconds: float
@@ -75,7 +77,9 @@ class Cost:
             raise ValueError("an unknown cost cannot be compared; order by the backends' declared priority instead")
 
     def ties(self, other: Cost, tolerance: float = 0.02) -> bool:
-        """Whether the difference lies inside the combined intervals or under `tolerance` (a ratio): then the incumbent stays."""
+        """Whether the difference lies inside the combined intervals or under `tolerance` (a ratio): then the
+        incumbent stays.
+        """
         self._known(other)
         if self.is_invalid or other.is_invalid:
             return self.is_invalid and other.is_invalid

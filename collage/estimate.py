@@ -1,8 +1,8 @@
 """All that an estimator may know: workloads in, costs out (RFC 0062, "CostEstimator").
 
-    class ByOperatorCount(CostEstimator):
-        def estimate(self, workloads):
-            return [Cost(1e-5 * len(w.operators)) for w in workloads]
+class ByOperatorCount(CostEstimator):
+    def estimate(self, workloads):
+        return [Cost(1e-5 * len(w.operators)) for w in workloads]
 """
 
 from __future__ import annotations
@@ -60,7 +60,9 @@ class Workload:
 
     @cached_property
     def module(self) -> Any:
-        """Relax IRModule whose `main` is the sub-graph: one dataflow block, weights bound as constants, no annotations."""
+        """Relax IRModule whose `main` is the sub-graph: one dataflow block, weights bound as constants, no
+        annotations.
+        """
         return self.extract()
 
     @cached_property
@@ -94,4 +96,6 @@ class CostEstimator(Parameterised, ABC):
 
     @abstractmethod
     def estimate(self, workloads: Sequence[Workload]) -> list[Cost]:
-        """One cost per workload, in their order; Invalid with a reason where a backend fails, Unknown where nothing is known."""
+        """One cost per workload, in their order; Invalid with a reason where a backend fails, Unknown where nothing
+        is known.
+        """

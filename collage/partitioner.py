@@ -1,7 +1,7 @@
 """partition(): the phases of RFC 0062 in their order, and the confirmation after them.
 
-1. rules of every backend; 2. candidates; 3. costs and search; then the searched plan and its rivals run end to end, and the best is
-the `Plan` that is returned. Phase 4 is the plan's own (`Plan.compile`).
+1. rules of every backend; 2. candidates; 3. costs and search; then the searched plan and its rivals run end to end,
+and the best is the `Plan` that is returned. Phase 4 is the plan's own (`Plan.compile`).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -120,11 +120,15 @@ def resolve_backends(wanted: Sequence[str | Backend] | None) -> dict[str, Backen
     if not names:
         raise BackendUnavailableError("no backend is available: `collage backends` says what each one lacks")
     if len(set(names)) < len(names):
-        raise PluginError(f"two backends have the same name: {', '.join(sorted(n for n in names if names.count(n) > 1))}")
+        raise PluginError(
+            f"two backends have the same name: {', '.join(sorted(n for n in names if names.count(n) > 1))}"
+        )
     for backend in found:
         clashes = sorted(backend.incompatible & set(names))
         if clashes:
-            raise BackendUnavailableError(f"{backend.name} cannot live in one process with {', '.join(clashes)}: choose one")
+            raise BackendUnavailableError(
+                f"{backend.name} cannot live in one process with {', '.join(clashes)}: choose one"
+            )
     return {b.name: b for b in sorted(found, key=lambda b: (b.priority, b.name))}
 
 
@@ -204,21 +208,18 @@ class _Session:
         costs = dict(zip(unique, estimator.estimate(unique), strict=True))
         return [costs[w] for w in workloads]
 
-    def _single_backend(self, searcher: Searcher, candidates: CandidateSet, problem: SearchProblem) -> dict[str, Partitioning]:
-        """What a user gets who picks one backend by hand: as few and as large partitions of it as there can be, and native
-        TVM, or whoever comes first, for what it does not take.
+    def _single_backend(
+        self, searcher: Searcher, candidates: CandidateSet, problem: SearchProblem
+    ) -> dict[str, Partitioning]:
+        """What a user gets who picks one backend by hand: as few and as large partitions of it as there can be, and
+        native TVM, or whoever comes first, for what it does not take.
         """
         found: dict[str, Partitioning] = {}
         order = sorted(self.backends.values(), key=lambda b: (b.style != "native", b.priority))
         for backend in self.backends.values():
             weight = {b.name: 1e3 + rank for rank, b in enumerate(order)} | {backend.name: 1.0}
             valid = CandidateSet(c for c in candidates if c.backend == HOST or not problem.cost(c).is_invalid)
-            greedy = SearchProblem(
-                self.graph,
-                valid,
-                lambda asked, weight=weight: [Cost(weight[c.backend]) for c in asked],
-                priorities=problem.priorities,
-            )
+            greedy = SearchProblem(self.graph, valid, _Weights(weight), priorities=problem.priorities)
             try:
                 cover = searcher.search(greedy)
             except NoCoverError:
@@ -236,8 +237,8 @@ class _Session:
         covers = {name: _cover_of(plan) for name, plan in plans.items()} | {UNTOUCHED: UNTOUCHED}
         keys = {
             name: plan_key(
-                digest_of({"network": self.network, "cover": cover, "rivals": sorted(map(json.dumps, covers.values()))}),
-                everyone, device, self.threads, END_TO_END,
+                digest_of({"network": self.network, "cover": cover, "rivals": sorted(map(json.dumps,
+                covers.values()))}), everyone, device, self.threads, END_TO_END,
             )
             for name, cover in covers.items()
         }  # fmt: skip
@@ -245,7 +246,8 @@ class _Session:
         if all(key in known for key in keys.values()):
             return _recorded({name: known[key] for name, key in keys.items()})
         makers = {
-            name: lambda plan=plan: apply(self.module, self.graph, plan.candidates, self.backends) for name, plan in plans.items()
+            name: lambda plan=plan: apply(self.module, self.graph, plan.candidates, self.backends)
+            for name, plan in plans.items()
         }
         result = confirm(
             makers, self.module, everyone, self.threads, self.reference.inputs, self.reference.outputs, self.reporter
@@ -285,13 +287,26 @@ class _Session:
         return tuple(planned)
 
 
+@dataclass(frozen=True)
+class _Weights:
+    """Costs that count partitions: the same for every candidate of a backend."""
+
+    of_backend: Mapping[str, float]
+
+    def __call__(self, asked: Sequence[CandidatePartition]) -> list[Cost]:
+        return [Cost(self.of_backend[c.backend]) for c in asked]
+
+
 def _cover_of(plan: Partitioning) -> list[Any]:
-    return [[c.backend, c.sub_graph.inside.bits.__str__(), [label for label, _ in c.composites]] for c in plan.candidates]
+    return [
+        [c.backend, c.sub_graph.inside.bits.__str__(), [label for label, _ in c.composites]] for c in plan.candidates
+    ]
 
 
 def _recorded(known: Mapping[str, Record]) -> Confirmation:
     notes = {name: dict(record.description or {}) for name, record in known.items()}
     rivals = tuple(
-        Rival(name, record.cost, tuple(notes[name]["ratio"]) if notes[name]["ratio"] else None) for name, record in known.items()
+        Rival(name, record.cost, tuple(notes[name]["ratio"]) if notes[name]["ratio"] else None)
+        for name, record in known.items()
     )
     return Confirmation(str(notes[SEARCHED]["shipped"]), rivals)

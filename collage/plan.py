@@ -1,12 +1,13 @@
 """Plan: what the phases found, as data: which backend runs which nodes, at what cost, and why.
 
-A plan is saved as JSON that people can read and edit: change the `backend` of a partition, and phase 4 (`compile`) runs from it.
+A plan is saved as JSON that people can read and edit: change the `backend` of a partition, and phase 4 (`compile`)
+    runs from it.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -176,8 +177,8 @@ class Plan:
 
         Raises
         ------
-        PlanError: the file is missing, is not a plan, is of another version, or is for another network; or it was edited into
-            something that is not a cover, or names a backend that there is not.
+        PlanError: the file is missing, is not a plan, is of another version, or is for another network; or it was
+            edited into something that is not a cover, or names a backend that there is not.
         """
         source = Path(path)
         try:
@@ -189,7 +190,9 @@ class Plan:
         if not isinstance(data, dict) or data.get("format") != FORMAT:
             raise PlanError(f"{source}: not a plan written by Collage")
         if data.get("version") != VERSION:
-            raise PlanError(f"{source}: a plan of version {data.get('version')}; this Collage reads version {VERSION}: tune again")
+            raise PlanError(
+                f"{source}: a plan of version {data.get('version')}; this Collage reads version {VERSION}: tune again"
+            )
         network = structure_hash(describe(module))
         if data.get("network") != network:
             raise PlanError(f"{source}: the plan is for another network (its structure differs): tune this one")
@@ -226,14 +229,18 @@ def _check(plan: Plan, source: Path) -> None:
     graph = DataflowGraph.from_module(plan.module)
     for number, partition in enumerate(plan.partitions):
         if any(not 0 <= i < len(graph.nodes) for i in partition.nodes) or not partition.nodes:
-            raise PlanError(f"{source}: partition {number} names nodes that the network does not have: {list(partition.nodes)}")
+            raise PlanError(
+                f"{source}: partition {number} names nodes that the network does not have: {list(partition.nodes)}"
+            )
         operators = tuple(graph.nodes[i].op for i in partition.nodes)
         if operators != partition.operators:
             raise PlanError(f"{source}: partition {number} holds {list(operators)}, not {list(partition.operators)}")
     if plan.choice == UNTOUCHED:
         return
     try:
-        execution_order(graph, [CandidatePartition(SubGraph(graph, IndexSet(p.nodes)), p.backend) for p in plan.partitions])
+        execution_order(
+            graph, [CandidatePartition(SubGraph(graph, IndexSet(p.nodes)), p.backend) for p in plan.partitions]
+        )
     except CollageError as error:
         raise PlanError(f"{source}: {error}") from error
     for name, backend in plan.backends.items():
@@ -266,7 +273,9 @@ def _partition_from_dict(data: Mapping[str, Any]) -> PlannedPartition:
 
 
 def _cost_to_dict(cost: Cost) -> dict[str, Any]:
-    """Seconds are null when the cost is Unknown, and "invalid" when it is Invalid: JSON has neither NaN nor infinity."""
+    """Seconds are null when the cost is Unknown, and "invalid" when it is Invalid: JSON has neither NaN nor
+    infinity.
+    """
     seconds: Any = "invalid" if cost.is_invalid else None if cost.is_unknown else cost.seconds
     return {"seconds": seconds, "spread": cost.spread, "samples": cost.samples, "reason": cost.reason}
 
@@ -280,14 +289,15 @@ def _cost_from_dict(data: Mapping[str, Any]) -> Cost:
 
 
 def _confirmation_to_dict(confirmation: Confirmation) -> dict[str, Any]:
-    rivals = [{**asdict(replace(r, latency=Cost.zero())), "latency": _cost_to_dict(r.latency)} for r in confirmation.rivals]
+    rivals = [
+        {**asdict(replace(r, latency=Cost.zero())), "latency": _cost_to_dict(r.latency)} for r in confirmation.rivals
+    ]
     return {"shipped": confirmation.shipped, "rivals": rivals}
 
 
 def _confirmation_from_dict(data: Mapping[str, Any]) -> Confirmation:
     rivals = (
-        Rival(r["name"], _cost_from_dict(r["latency"]), None if r["ratio"] is None else tuple(r["ratio"])) for r in data["rivals"]
+        Rival(r["name"], _cost_from_dict(r["latency"]), None if r["ratio"] is None else tuple(r["ratio"]))
+        for r in data["rivals"]
     )
     return Confirmation(data["shipped"], tuple(rivals))
-
-

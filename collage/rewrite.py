@@ -1,11 +1,12 @@
 """From sub-graphs back to Relax (RFC 0062, phase 4).
 
-`extract` makes the module that is measured; `apply` makes the partitioned module that is compiled. Both build a partition's body
-with the same code, so that what is measured is what runs.
+`extract` makes the module that is measured; `apply` makes the partitioned module that is compiled. Both build a
+partition's body with the same code, so that what is measured is what runs.
 
 A partition becomes one private function that `main` calls:
 
-- native: a `Primitive` function with attribute `collage.backend`; weights are parameters, so that one kernel serves all places;
+- native: a `Primitive` function with attribute `collage.backend`; weights are parameters, so that one kernel serves
+  all places;
 - graph: a `Codegen` function whose body is the sub-graph; weights are inside;
 - library: a `Codegen` function that holds one `Composite` function per labelled pattern.
 """
@@ -30,7 +31,9 @@ from collage.graph.sub_graph import SubGraph
 
 
 def ordered_inputs(sub_graph: SubGraph) -> list[int]:
-    """The nodes that a sub-graph reads, in the order of first use: equal sub-graphs get equal signatures wherever they lie."""
+    """The nodes that a sub-graph reads, in the order of first use: equal sub-graphs get equal signatures wherever
+    they lie.
+    """
     nodes, inside = sub_graph.graph.nodes, set(sub_graph.inside)
     seen: dict[int, None] = {}
     for index in sub_graph.inside:
@@ -46,7 +49,9 @@ def ordered_outputs(sub_graph: SubGraph) -> list[int]:
 
 
 def extract(module: Any, sub_graph: SubGraph) -> Any:
-    """The sub-graph as a module of its own: `main` takes its inputs and returns its exits, weights bound as constants."""
+    """The sub-graph as a module of its own: `main` takes its inputs and returns its exits, weights bound as
+    constants.
+    """
     inputs, outputs = ordered_inputs(sub_graph), ordered_outputs(sub_graph)
     body = _Body(sub_graph.graph)
     params = [body.parameter(i) for i in inputs]
@@ -81,7 +86,8 @@ def apply(
         partition = partition_function(graph, candidate, backends[candidate.backend], name)
         symbol = relax.GlobalVar(name)
         if backends[candidate.backend].style == "native":
-            # Native partitions of equal structure differ in their weights only, which are arguments: one kernel serves all.
+            # Native partitions of equal structure differ in their weights only, which are arguments: one kernel
+            # serves all.
             structure = structure_hash(describe(tvm.IRModule({**others, relax.GlobalVar("main"): partition.function})))
             symbol = kernels.setdefault(structure, symbol)
         if symbol.name_hint == name:
@@ -123,7 +129,9 @@ class Partition:
 
 
 def partition_function(graph: DataflowGraph, candidate: CandidatePartition, backend: Backend, symbol: str) -> Partition:
-    """The function of one partition, in the style of its backend; external code generators name what they make `symbol`."""
+    """The function of one partition, in the style of its backend; external code generators name what they make
+    `symbol`.
+    """
     sub_graph = candidate.sub_graph
     inputs, outputs = ordered_inputs(sub_graph), ordered_outputs(sub_graph)
     body = _Body(graph)
@@ -206,7 +214,9 @@ class _Body:
         sub_graph = SubGraph(self.graph, nodes)
         inputs, outputs = ordered_inputs(sub_graph), ordered_outputs(sub_graph)
         if len(outputs) != 1:
-            raise PlanError(f"pattern {label} over nodes {nodes!r} has {len(outputs)} results; library patterns have one")
+            raise PlanError(
+                f"pattern {label} over nodes {nodes!r} has {len(outputs)} results; library patterns have one"
+            )
         inner = _Body(self.graph)
         function = inner.function([inner.parameter(i) for i in inputs], nodes, outputs).with_attr("Composite", label)
         local = relax.Var("local_func", function_type(function))

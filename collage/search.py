@@ -1,8 +1,8 @@
 """All that a searcher may know: the problem, and the partitioning that it answers with (RFC 0062, phase 3).
 
-A searcher is given a `SearchProblem` and returns a `Partitioning`. Whatever its method, the result meets the conditions that
-`Partitioning.check` states: it covers every node exactly once, its quotient graph is acyclic, its cost is finite, and the same
-costs give the same answer.
+A searcher is given a `SearchProblem` and returns a `Partitioning`. Whatever its method, the result meets the
+conditions that `Partitioning.check` states: it covers every node exactly once, its quotient graph is acyclic, its
+cost is finite, and the same costs give the same answer.
 
     class FewestPartitions(Searcher):
         def search(self, problem):
@@ -31,9 +31,13 @@ Progress = Callable[[str], None]
 
 
 class Parameterised:
-    """scikit-learn's manner: the constructor stores its parameters under their names; `get_params` and `repr` come from that."""
+    """scikit-learn's manner: the constructor stores its parameters under their names; `get_params` and `repr` come
+    from that.
+    """
 
     def get_params(self) -> dict[str, Any]:
+        if type(self).__init__ is object.__init__:  # whose signature says *args, **kwargs
+            return {}
         names = [p.name for p in inspect.signature(type(self).__init__).parameters.values() if p.name != "self"]
         return {name: getattr(self, name) for name in names}
 
@@ -43,7 +47,8 @@ class Parameterised:
 
 @dataclass(frozen=True)
 class Partitioning:
-    """A cover of the graph: candidates in an order in which they can run, what they cost together, and why they were chosen.
+    """A cover of the graph: candidates in an order in which they can run, what they cost together, and why they were
+    chosen.
 
     Attributes
     ----------
@@ -78,8 +83,8 @@ class SearchProblem:
     graph: the dataflow graph.
     candidates: every candidate partition, indexed by first node.
     estimate: batched cost function, called once per distinct candidate; costs are memoised here.
-    transitions: seconds charged when the output of a partition of one backend enters a partition of another, per ordered pair
-        of neighbouring partitions; pairs that are absent cost nothing. The host is transparent.
+    transitions: seconds charged when the output of a partition of one backend enters a partition of another, per
+        ordered pair of neighbouring partitions; pairs that are absent cost nothing. The host is transparent.
     priorities: backend name -> declared priority; the *lower* number is preferred in ties and where costs are unknown.
     measure_latency: end-to-end latency of a partitioning, in seconds; None when the problem has no hardware behind it.
     budget_s: seconds that the search may take; None for no limit.
@@ -133,7 +138,9 @@ class SearchProblem:
         return self.priorities.get(backend, 1_000_000)
 
     def latency(self, partitioning: Partitioning) -> Cost:
-        """End-to-end latency, measured on the device and memoised; `Cost.unknown` when there is no hardware behind the problem."""
+        """End-to-end latency, measured on the device and memoised; `Cost.unknown` when there is no hardware behind
+        the problem.
+        """
         if self.measure_latency is None:
             return Cost.unknown("the problem has no end-to-end measurement")
         if partitioning not in self._latencies:
@@ -162,7 +169,9 @@ class SearchProblem:
         return Partitioning(ordered, total, lower_bound, tuple(notes))
 
     def transition_total(self, chosen: Sequence[CandidatePartition]) -> float:
-        """Seconds of all transitions of a cover: one per ordered pair of neighbouring partitions of different backends."""
+        """Seconds of all transitions of a cover: one per ordered pair of neighbouring partitions of different
+        backends.
+        """
         owner = {node: i for i, candidate in enumerate(chosen) for node in candidate.sub_graph.inside}
         pairs: set[tuple[int, int]] = set()
         for i, candidate in enumerate(chosen):

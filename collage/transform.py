@@ -1,10 +1,10 @@
 """CollagePartition: the partitioner as a TVM pass, for people who have a pipeline of their own.
 
-    mod = tvm.transform.Sequential([
-        collage.CollagePartition(backends=["tvm", "openvino"]),
-        relax.transform.RunCodegen({"openvino": {"threads": 2}}),
-        ...
-    ])(mod)
+mod = tvm.transform.Sequential([
+    collage.CollagePartition(backends=["tvm", "openvino"]),
+    relax.transform.RunCodegen({"openvino": {"threads": 2}}),
+    ...
+])(mod)
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from collage.partitioner import partition
 
 @tvm.transform.module_pass(opt_level=0, name="CollagePartition")
 class CollagePartition:
-    """Replaces `main` by the partitioned one: `Codegen` functions, ready for `RunCodegen`, and `Primitive` functions, for TVM.
+    """Replaces `main` by the partitioned one: `Codegen` functions, ready for `RunCodegen`, and `Primitive`
+    functions, for TVM.
 
     The code generators of the backends are registered as `relax.ext.<backend>`.
 
     Parameters
     ----------
-    options: as of `collage.partition`. The end-to-end confirmation is off unless `confirm_end_to_end=True` is given: the pipeline is the
-        caller's, so what ships is the caller's choice; the searched placement is returned.
+    options: as of `collage.partition`. The end-to-end confirmation is off unless `confirm_end_to_end=True` is given:
+        the pipeline is the caller's, so what ships is the caller's choice; the searched placement is returned.
     """
 
     def __init__(self, **options: Any) -> None:

@@ -1,6 +1,8 @@
-"""Transition costs: what it takes to leave a partition of one backend and enter one of another, measured per ordered pair.
+"""Transition costs: what it takes to leave a partition of one backend and enter one of another, measured per ordered
+pair.
 
-Two equal convolutions follow each other, on backends x and y. The transition x to y costs what that takes more than the mean of
+Two equal convolutions follow each other, on backends x and y. The transition x to y costs what that takes more than
+the mean of
 x followed by x and y followed by y: the call, and the hand-over from one thread pool to the other.
 """
 
@@ -44,7 +46,8 @@ _SHAPE = (1, 32, 28, 28)
 def transition_costs(
     backends: Sequence[Backend], threads: int, records: RecordDatabase, protocol: Protocol, reporter: Reporter
 ) -> dict[tuple[str, str], float]:
-    """Seconds for each ordered pair of different backends, from the records where they are there, else measured and recorded.
+    """Seconds for each ordered pair of different backends, from the records where they are there, else measured and
+    recorded.
 
     A difference inside the confidence interval counts as zero.
     """

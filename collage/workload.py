@@ -1,7 +1,7 @@
 """From candidates to workloads: what an estimator sees of a candidate, made without touching Relax until it is needed.
 
-A network has thousands of candidates and few different ones. Their structure is put together from descriptions of the nodes, which
-are made once; a module is extracted only for those that have to be built.
+A network has thousands of candidates and few different ones. Their structure is put together from descriptions of
+the nodes, which are made once; a module is extracted only for those that have to be built.
 """
 
 from __future__ import annotations
@@ -29,11 +29,17 @@ class WorkloadFactory:
     module, graph: the canonical module and its dataflow graph.
     backends: name -> backend.
     threads: number of threads of the deployment.
-    values: node indices -> the arrays that those nodes hold in a reference run of the network; None leaves workloads without samples.
+    values: node indices -> the arrays that those nodes hold in a reference run of the network; None leaves workloads
+        without samples.
     """
 
     def __init__(
-        self, module: Any, graph: DataflowGraph, backends: Mapping[str, Backend], threads: int, values: Values | None = None
+        self,
+        module: Any,
+        graph: DataflowGraph,
+        backends: Mapping[str, Backend],
+        threads: int,
+        values: Values | None = None,
     ) -> None:
         self.module = module
         self.graph = graph

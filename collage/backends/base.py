@@ -1,8 +1,8 @@
 """Backend: one way to run sub-graphs on one device, and all that the core has to know of it.
 
-Three styles, after the RFC's partition flavours: *native* backends leave Relax functions to TVM's own code generation; *library*
-backends match labelled patterns (`Composite` functions); *graph* backends take whole regions. Library and graph backends turn
-`Codegen` functions into runtime modules that serialise with the executable.
+Three styles, after the RFC's partition flavours: *native* backends leave Relax functions to TVM's own code
+generation; *library* backends match labelled patterns (`Composite` functions); *graph* backends take whole regions.
+Library and graph backends turn `Codegen` functions into runtime modules that serialise with the executable.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Backend(ABC):
     style: native, library or graph.
     device: the DLPack device type that it runs on, "cpu" or "cuda".
     priority: lower is preferred when costs tie or are unknown.
-    engine: graph backends: what runs their blobs in a compiled model, a name of `collage.runtime.engines` or "package.module:function";
-        "" is the engine of the backend's own name.
+    engine: graph backends: what runs their blobs in a compiled model, a name of `collage.runtime.engines` or
+        "package.module:function"; "" is the engine of the backend's own name.
     incompatible: names of backends whose run-time libraries cannot live in one process with this one's.
     """
 
@@ -66,8 +66,10 @@ class Backend(ABC):
     def codegen(self, functions: Sequence[Any], options: dict[str, Any]) -> list[Any]:
         """Compile `Codegen` functions (Relax functions with attribute `global_symbol`) to runtime modules.
 
-        `options["threads"]` is the number of threads of the deployment. Native backends are lowered by TVM and never asked; graph
-        backends need not override this: each function becomes a blob (`engine_blob`) that the engine of the same name runs.
+        `options["threads"]` is the number of threads of the deployment. Native backends are lowered by TVM and never
+        asked; graph
+        backends need not override this: each function becomes a blob (`engine_blob`) that the engine of the same
+            name runs.
 
         Raises
         ------

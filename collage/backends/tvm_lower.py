@@ -27,13 +27,14 @@ def cpu_target(threads: int) -> tvm.target.Target:
     return tvm.target.Target({"kind": "llvm", "mcpu": cpu, "num-cores": threads})
 
 
-def lower(mod: Any, target: tvm.target.Target, tuning_records: str | None = None) -> Any:
+def lower(mod: Any, target: tvm.target.Target, tuning_records: str | None = None, scheduled: bool = True) -> Any:
     """Everything before code generation.
 
     Parameters
     ----------
     mod: `main`, and the private `Primitive` functions that it calls; calls of external symbols stay as they are.
     tuning_records: folder of a MetaSchedule database; kernels that have a record there are scheduled by it.
+    scheduled: False leaves kernels as TVM makes them, slow and plain: references that nothing may have broken.
 
     Returns
     -------
@@ -45,8 +46,8 @@ def lower(mod: Any, target: tvm.target.Target, tuning_records: str | None = None
     """
     with target:
         fused = one_kernel_per_partition(mod, target)
-        scheduled = schedule_kernels(fused, target, TuningRecords.open(tuning_records))
-        return _finish(scheduled, target)
+        kernels = schedule_kernels(fused, target, TuningRecords.open(tuning_records)) if scheduled else fused
+        return _finish(kernels, target)
 
 
 def baseline_module(mod: Any, target: tvm.target.Target, scheduled: bool = False) -> Any:

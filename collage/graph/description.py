@@ -1,7 +1,8 @@
 """A workload's structure as plain data: what records are keyed by, and what features are made of.
 
-The description holds operators, attributes, shapes, dtypes and edges, and the values of scalar constants; not the values of
-weights, on which latency does not depend. Equal sub-graphs of one network, or of two, have equal descriptions.
+The description holds operators, attributes, shapes, dtypes and edges, and the values of scalar constants; not the
+values of weights, on which latency does not depend. Equal sub-graphs of one network, or of two, have equal
+descriptions.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ def describe(module: Any, function: str = "main") -> dict[str, Any]:
 
     Returns
     -------
-    A JSON-compatible dict: `inputs` (list of types), `nodes` (each with `op`, `attrs`, `args`, `out`), `outputs` (list of
-    references). A type is `[shape, dtype]`; a reference `["in", i]`, `["node", i]`, `["const", type]` or `["scalar", value, dtype]`.
+    A JSON-compatible dict: `inputs` (list of types), `nodes` (each with `op`, `attrs`, `args`, `out`), `outputs`
+    (list of references). A type is `[shape, dtype]`; a reference `["in", i]`, `["node", i]`, `["const", type]` or
+    `["scalar", value, dtype]`.
     """
     func = module[function]
     references: dict[Any, list[Any]] = {var: ["in", i] for i, var in enumerate(func.params)}
@@ -38,7 +40,7 @@ def describe(module: Any, function: str = "main") -> dict[str, Any]:
     result = func.body.body
     fields = list(result.fields) if isinstance(result, relax.Tuple) else [result]
     return {
-        "inputs": [describedescribe_type(p.ty) for p in func.params],
+        "inputs": [describe_type(p.ty) for p in func.params],
         "nodes": nodes,
         "outputs": [_reference(f, references.__getitem__) for f in fields],
     }
@@ -46,7 +48,7 @@ def describe(module: Any, function: str = "main") -> dict[str, Any]:
 
 def describe_value(module: Any, value: Any, ty: Any, refer: Callable[[Any], list[Any]]) -> dict[str, Any]:
     """Describe one binding; `refer` gives the reference of a variable."""
-    return {**_node(module, value, refer), "out": describedescribe_type(ty)}
+    return {**_node(module, value, refer), "out": describe_type(ty)}
 
 
 def structure_hash(description: dict[str, Any]) -> str:
@@ -76,17 +78,13 @@ def _node(module: Any, value: Any, refer: Callable[[Any], list[Any]]) -> dict[st
         return {"op": "tuple_get", "attrs": {"index": int(value.index)}, "args": [source]}
     if not isinstance(value, relax.Call):
         raise TypeError(f"a dataflow block binds calls, tuples and projections, not {type(value).__name__}")
-    node = {
-        "op": value.op.name if isinstance(value.op, tvm.ir.Op) else str(value.op),
-        "attrs": attributes(value.attrs),
-        "args": [_reference(a, refer) for a in value.args],
-    }
-    if node["op"] == "relax.call_tir":
-        body = module[value.args[0]].script()
-        node["attrs"] = {"tir": hashlib.sha256(body.encode()).hexdigest()}
-        node["args"] = node["args"][1:]
-        node["op"] = f"call_tir:{value.args[0].name_hint}"
-    return node
+    op = value.op.name if isinstance(value.op, tvm.ir.Op) else str(value.op)
+    if op == "relax.call_tir":
+        callee = value.args[0]
+        body = hashlib.sha256(module[callee].script().encode()).hexdigest()
+        args = [_reference(a, refer) for a in value.args[1:]]
+        return {"op": f"call_tir:{callee.name_hint}", "attrs": {"tir": body}, "args": args}
+    return {"op": op, "attrs": attributes(value.attrs), "args": [_reference(a, refer) for a in value.args]}
 
 
 def _reference(expr: Any, refer: Callable[[Any], list[Any]]) -> list[Any]:

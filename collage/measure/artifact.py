@@ -1,8 +1,8 @@
 """One candidate, alone, ready to be loaded and timed.
 
-A graph-style candidate is its blob in a file and a small library that calls it through the VM; a native one is its kernel in a
-library, with the weights handed in as arguments; a library-style one is the whole exported model. So no weights travel through the
-compiler, and what is timed is the kernel, or the blob, that will ship.
+A graph-style candidate is its blob in a file and a small library that calls it through the VM; a native one is its
+kernel in a library, with the weights handed in as arguments; a library-style one is the whole exported model. So no
+weights travel through the compiler, and what is timed is the kernel, or the blob, that will ship.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ class Artifact:
 
 @dataclass(frozen=True)
 class Preparation:
-    """A candidate before compilation, cheap to send to another process: the module as JSON, weights and blob in files."""
+    """A candidate before compilation, cheap to send to another process: the module as JSON, weights and blob in
+    files.
+    """
 
     module_json: str
     artifact: Artifact

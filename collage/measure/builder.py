@@ -1,7 +1,7 @@
 """Builder: compiles candidates in parallel, in processes of their own (joblib), with a time limit for each.
 
-A code generator that crashes breaks the pool; the candidates that were in it are then built one by one, so that only the culprit
-is lost. After MetaSchedule's Builder (tvm/s_tir/meta_schedule/builder).
+A code generator that crashes breaks the pool; the candidates that were in it are then built one by one, so that only
+the culprit is lost. After MetaSchedule's Builder (tvm/s_tir/meta_schedule/builder).
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ def build_all(preparations: Sequence[Preparation], jobs: int, timeout_s: float =
 
 def _build_alone(preparation: Preparation, timeout_s: float) -> Built:
     try:
-        return joblib.Parallel(n_jobs=2)([joblib.delayed(_build)(preparation, timeout_s)])[0]
+        built: list[Built] = joblib.Parallel(n_jobs=2)([joblib.delayed(_build)(preparation, timeout_s)])
+        return built[0]
     except TerminatedWorkerError as error:
         return f"crashes the compiler: {str(error).splitlines()[0][:300]}"
 

@@ -1,4 +1,6 @@
-"""End-to-end latency of whole networks: rival plans, checked against the reference and timed interleaved in the timing process."""
+"""End-to-end latency of whole networks: rival plans, checked against the reference and timed interleaved in the
+timing process.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ from collage.measure.runner import Measurement, Runner
 
 
 def prepare_plan(partitioned: Any, backends: Sequence[Backend], threads: int, folder: Path) -> Artifact:
-    """Compile a partitioned network for the timing process: blobs stay in files, the rest becomes a library in `folder`.
+    """Compile a partitioned network for the timing process: blobs stay in files, the rest becomes a library in
+    `folder`.
 
     Raises
     ------
@@ -33,7 +36,11 @@ def prepare_plan(partitioned: Any, backends: Sequence[Backend], threads: int, fo
     for symbol, function in partitioned.functions_items():
         if symbol.name_hint == "main":
             continue
-        name = str(function.attrs["Codegen"]) if isinstance(function, relax.Function) and "Codegen" in (function.attrs or {}) else ""
+        name = (
+            str(function.attrs["Codegen"])
+            if isinstance(function, relax.Function) and "Codegen" in (function.attrs or {})
+            else ""
+        )
         if name and by_name[name].style == "graph":
             blobs.append(write_blob(by_name[name], function, threads, folder))
             external[symbol.name_hint] = blobs[-1].symbol
@@ -41,6 +48,9 @@ def prepare_plan(partitioned: Any, backends: Sequence[Backend], threads: int, fo
             functions[symbol] = function
     main = _call_externals(partitioned["main"], external)
     module = tvm.IRModule({**functions, partitioned.get_global_var("main"): main}, attrs=partitioned.attrs)
+    module = relax.transform.Normalize()(
+        module
+    )  # passes look functions up by hash, which types filled in later would change
     library = str(folder / "plan.so")
     compile_partitioned(module, backends, threads).export_library(library)
     return Artifact(library, blobs=tuple(blobs))

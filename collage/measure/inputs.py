@@ -11,16 +11,36 @@ from tvm import relax
 #: Operators that pass index values on without changing them.
 _INDEX_PRESERVING = frozenset(
     f"relax.{name}"
-    for name in (
-        "reshape expand_dims squeeze permute_dims broadcast_to flatten concat split strided_slice astype tile repeat where flip take"
-    ).split()
+    for name in [
+        "reshape",
+        "expand_dims",
+        "squeeze",
+        "permute_dims",
+        "broadcast_to",
+        "flatten",
+        "concat",
+        "split",
+        "strided_slice",
+        "astype",
+        "tile",
+        "repeat",
+        "where",
+        "flip",
+        "take",
+    ]
 )
 #: Indexing operators: position of the indices among the arguments, and of the data that they index.
-_INDEXING = {"relax.take": (1, 0), "relax.gather_elements": (1, 0), "relax.gather_nd": (1, 0), "relax.one_hot": (0, None)}
+_INDEXING = {
+    "relax.take": (1, 0),
+    "relax.gather_elements": (1, 0),
+    "relax.gather_nd": (1, 0),
+    "relax.one_hot": (0, None),
+}
 
 
 def random_inputs(module: Any, seed: int = 0, function: str = "main") -> list[np.ndarray]:
-    """One array per parameter: standard normal floats, integers below what they index (below 2 when they index nothing).
+    """One array per parameter: standard normal floats, integers below what they index (below 2 when they index
+    nothing).
 
     Parameters
     ----------
@@ -43,7 +63,9 @@ def random_inputs(module: Any, seed: int = 0, function: str = "main") -> list[np
 
 
 def _index_bounds(func: Any) -> dict[Any, int]:
-    """Parameter -> exclusive upper bound of the values that it may hold, for parameters whose values are used as indices."""
+    """Parameter -> exclusive upper bound of the values that it may hold, for parameters whose values are used as
+    indices.
+    """
     origins: dict[Any, set[Any]] = {param: {param} for param in func.params}
     bounds: dict[Any, int] = {}
     for block in func.body.blocks:

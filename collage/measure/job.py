@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import struct
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 from collage.measure.artifact import Artifact
 from collage.measure.protocol import Protocol
@@ -63,20 +63,20 @@ class Done:
 Event = Begin | Failed | Timed | Done
 
 
-def send(stream: BinaryIO, message: Any) -> None:
+def send(stream: IO[bytes], message: Any) -> None:
     """Write one message, framed by its length."""
     data = pickle.dumps(message)
     stream.write(struct.pack("<Q", len(data)) + data)
     stream.flush()
 
 
-def receive(stream: BinaryIO) -> Any:
+def receive(stream: IO[bytes]) -> Any:
     """Read one message. Raises EOFError when the other side has gone."""
     header = _exactly(stream, 8)
     return pickle.loads(_exactly(stream, struct.unpack("<Q", header)[0]))
 
 
-def _exactly(stream: BinaryIO, count: int) -> bytes:
+def _exactly(stream: IO[bytes], count: int) -> bytes:
     data = b""
     while len(data) < count:
         part = stream.read(count - len(data))

@@ -12,17 +12,18 @@ class Protocol:
 
     Attributes
     ----------
-    weights: "cold" overwrites the caches before every sample and then brings the activations back, as in a network where weights
-        stream from memory and the producer has just written its result; "hot" repeats without that.
+    weights: "cold" overwrites the caches before every sample and then brings the activations back, as in a network
+        where weights stream from memory and the producer has just written its result; "hot" repeats without that.
     warmup: rounds that are not counted.
-    discard: runs at the beginning of every turn that are not counted: what the rival before left in the caches, and threads asleep,
-        would otherwise be charged to whoever comes next.
+    discard: runs at the beginning of every turn that are not counted: what the rival before left in the caches, and
+        threads asleep, would otherwise be charged to whoever comes next.
     min_samples, max_samples: of every candidate that is not stopped early.
     relative: stop when the half-width of the median's 95% confidence interval is below this share of the median.
     time_limit_s: seconds that one group of rivals may be sampled for once all have `min_samples`.
     slow_factor: a candidate this many times slower than its fastest rival is stopped with the samples it has.
     evict_bytes: bytes overwritten per core before a cold sample.
-    span: "kernels" times from the first to the last kernel inside the virtual machine; "call" times the whole call, from Python.
+    span: "kernels" times from the first to the last kernel inside the virtual machine; "call" times the whole call,
+        from Python.
     tolerance: largest absolute error over largest absolute reference value; beyond it the candidate is Invalid.
     version: of the procedure itself.
     """
@@ -46,4 +47,6 @@ class Protocol:
 
 
 #: End-to-end latency of whole networks: repeated calls as in a deployed process, many samples, rivals interleaved.
-END_TO_END = Protocol(weights="hot", span="call", warmup=2, discard=2, min_samples=15, max_samples=75, time_limit_s=20.0)
+END_TO_END = Protocol(
+    weights="hot", span="call", warmup=2, discard=2, min_samples=15, max_samples=75, time_limit_s=20.0
+)

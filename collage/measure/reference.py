@@ -1,7 +1,7 @@
 """Reference values: what every node of a network holds in one run, computed by TVM operator by operator.
 
-They are the inputs on which candidates run, real activations with legal indices, and the outputs that a correct candidate gives
-(Invariant 4 of the architecture). No exporter and no fusion is involved.
+They are the inputs on which candidates run, real activations with legal indices, and the outputs that a correct
+candidate gives (Invariant 4 of the architecture). No exporter and no fusion is involved.
 """
 
 from __future__ import annotations
@@ -35,16 +35,24 @@ class ReferenceRun:
     module, graph: the canonical module and its dataflow graph.
     threads: of TVM's pool.
     inputs: one array per input; None makes legal random ones with `seed`.
+    scheduled: False computes on plain, unscheduled kernels: up to a hundred times slower, and beyond doubt.
     """
 
     def __init__(
-        self, module: Any, graph: DataflowGraph, threads: int, inputs: Sequence[np.ndarray] | None = None, seed: int = 0
+        self,
+        module: Any,
+        graph: DataflowGraph,
+        threads: int,
+        inputs: Sequence[np.ndarray] | None = None,
+        seed: int = 0,
+        scheduled: bool = True,
     ) -> None:
         self.module = module
         self.graph = graph
         self.threads = threads
         self._given = inputs
         self.seed = seed
+        self.scheduled = scheduled
 
     def values(self, indices: Sequence[int]) -> tuple[np.ndarray, ...]:
         """The arrays of the given nodes, which are inputs or tensor-valued."""
@@ -72,7 +80,7 @@ class ReferenceRun:
     @cached_property
     def outputs(self) -> list[np.ndarray]:
         """What the network returns."""
-        return _run(_operator_by_operator(self.module, self.threads), self.inputs)
+        return _run(_operator_by_operator(self.module, self.threads, self.scheduled), self.inputs)
 
     @cached_property
     def _trace(self) -> dict[int, np.ndarray]:
@@ -81,11 +89,13 @@ class ReferenceRun:
         values = dict(zip(self.graph.inputs, self.inputs, strict=True))
         if shown:
             exposed = with_outputs(self.module, self.graph, shown)
-            values.update(zip(shown, _run(_operator_by_operator(exposed, self.threads), self.inputs), strict=True))
+            values.update(
+                zip(shown, _run(_operator_by_operator(exposed, self.threads, self.scheduled), self.inputs), strict=True)
+            )
         return values
 
 
-def _operator_by_operator(module: Any, threads: int) -> Any:
+def _operator_by_operator(module: Any, threads: int, scheduled: bool) -> Any:
     """Compile with one kernel per operator; equal operators share it."""
     graph = DataflowGraph.from_module(module)
     native = TVMBackend()
@@ -95,7 +105,8 @@ def _operator_by_operator(module: Any, threads: int) -> Any:
         fusible = node.kind is NodeKind.CALL and node.op_kind <= OpKind.ANCHOR and node.value is ValueKind.TENSOR
         cover.append(CandidatePartition(SubGraph(graph, IndexSet([index])), native.name if fusible else HOST))
     try:
-        return compile_partitioned(apply(module, graph, cover, {native.name: native}), [native], threads)
+        partitioned = apply(module, graph, cover, {native.name: native})
+        return compile_partitioned(partitioned, [native], threads, scheduled=scheduled)
     except CollageError as error:
         raise CollageError(f"TVM cannot compute reference values for the network: {error}") from error
 

@@ -1,7 +1,7 @@
 """Runner: keeps one timing process alive and survives what happens in it (Invariant 5 of the architecture).
 
-A rival that hangs, crashes or is killed costs itself and one process; the others of its group are timed again in the next one.
-After MetaSchedule's Runner (tvm/s_tir/meta_schedule/runner) and Kernel Tuner's runners.
+A rival that hangs, crashes or is killed costs itself and one process; the others of its group are timed again in the
+next one. After MetaSchedule's Runner (tvm/s_tir/meta_schedule/runner) and Kernel Tuner's runners.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Runner:
     def _start(self) -> subprocess.Popen[bytes]:
         if self._process is None or self._process.poll() is not None:
             self.close()
-            self._stderr = tempfile.TemporaryFile()
+            self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the process)
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "collage.measure.worker"],
                 stdin=subprocess.PIPE,
@@ -143,5 +143,7 @@ class Runner:
     def __enter__(self) -> Runner:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()

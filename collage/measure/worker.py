@@ -1,7 +1,7 @@
 """The timing process: loads rivals, checks them, and times them interleaved (A B A B), one thing at a time.
 
-Started by `collage.measure.runner` as `python -m collage.measure.worker`. Before everything that may hang or crash it says which
-rival it turns to, so that the tuning process knows whom to blame.
+Started by `collage.measure.runner` as `python -m collage.measure.worker`. Before everything that may hang or crash
+it says which rival it turns to, so that the tuning process knows whom to blame.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from typing import BinaryIO
+from typing import IO
 
 import numpy as np
 import tvm
 
+from collage.measure.check import wrong_numbers
 from collage.measure.job import Begin, Done, Event, Failed, Job, Timed, receive, send
-from collage.measure.loaded import LoadedArtifact, wrong_numbers
+from collage.measure.loaded import LoadedArtifact
 from collage.measure.protocol import Protocol
 from collage.measure.statistics import converged
 from collage.runtime.threads import configure_threads
@@ -26,7 +27,9 @@ Say = Callable[[Event], None]
 
 
 def main() -> None:
-    """Serve jobs until the other side closes the pipe. Libraries may print what they like: it goes to standard error."""
+    """Serve jobs until the other side closes the pipe. Libraries may print what they like: it goes to standard
+    error.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     jobs = os.fdopen(os.dup(0), "rb")
     events = os.fdopen(os.dup(1), "wb")
@@ -34,7 +37,7 @@ def main() -> None:
     serve(jobs, events)
 
 
-def serve(jobs: BinaryIO, events: BinaryIO) -> None:
+def serve(jobs: IO[bytes], events: IO[bytes]) -> None:
     while True:
         try:
             job = receive(jobs)
@@ -74,8 +77,8 @@ def sample(
 ) -> dict[int, tuple[list[float], str]]:
     """Rounds over all rivals until each has converged, is hopeless, or time is up.
 
-    A rival `slow_factor` times slower than the fastest keeps the one or two samples that it has: it cannot win, and an upper
-    bound on how bad it is would cost as much as all others together.
+    A rival `slow_factor` times slower than the fastest keeps the one or two samples that it has: it cannot win, and
+    an upper bound on how bad it is would cost as much as all others together.
     """
     samples: dict[int, list[float]] = {i: [] for i in rivals}
     reasons: dict[int, str] = {}

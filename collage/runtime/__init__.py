@@ -1,9 +1,9 @@
 """What a compiled model needs to run, and nothing else.
 
-    import collage.runtime
+import collage.runtime
 
-    model = collage.runtime.load("resnet50.so")
-    probabilities = model(image)
+model = collage.runtime.load("resnet50.so")
+probabilities = model(image)
 """
 
 from collage.runtime.model import CompiledModel, load

@@ -23,8 +23,9 @@ _ALIGNMENT = 64
 class CompiledModel:
     """A network that runs. Call it with one array per input, in the order of the graph's inputs.
 
-    NumPy arrays and anything that speaks DLPack are taken; float arrays are used without a copy when they are contiguous and
-    aligned. One output comes back as an array, several as a tuple; they are DLPack-capable NumPy arrays that own their memory.
+    NumPy arrays and anything that speaks DLPack are taken; float arrays are used without a copy when they are
+    contiguous and aligned. One output comes back as an array, several as a tuple; they are DLPack-capable NumPy
+    arrays that own their memory.
 
     Attributes
     ----------

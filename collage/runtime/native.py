@@ -1,6 +1,7 @@
 """The native half of a compiled model: building `engine_module.cc` once, and making engine modules with it.
 
-Only the compiling side needs the host compiler: the object file is linked into every exported model, and registers itself when
+Only the compiling side needs the host compiler: the object file is linked into every exported model, and registers
+    itself when
 that model is loaded. tvm-ffi's builder caches by content.
 """
 
@@ -43,7 +44,9 @@ def engine_module(engine: str, blobs: Mapping[str, bytes], options: Mapping[str,
     blobs: symbol -> what the engine makes the function of (an ONNX model, for graph-style backends).
     options: given to the engine as JSON when the function is made (`threads`, ...).
     """
-    return _module("", [(symbol, engine, json.dumps(dict(options), sort_keys=True), blob) for symbol, blob in blobs.items()])
+    return _module(
+        "", [(symbol, engine, json.dumps(dict(options), sort_keys=True), blob) for symbol, blob in blobs.items()]
+    )
 
 
 def metadata_module(metadata: Mapping[str, Any]) -> Any:

@@ -1,6 +1,7 @@
 """One number of threads for everything that runs in a process.
 
-TVM's kernels run on a thread pool of their own, the engines on theirs. All take the same number, and none may spin while another
+TVM's kernels run on a thread pool of their own, the engines on theirs. All take the same number, and none may spin
+while another
 works: a spinning pool slows the others by more than any of them gains (docs/TVM.md has the measurements).
 """
 

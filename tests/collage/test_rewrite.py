@@ -15,6 +15,7 @@ from collage.backends.onnxruntime import ONNXRuntimeBackend
 from collage.backends.tvm import TVMBackend
 from collage.build import compile_partitioned
 from collage.candidates import HOST, CandidatePartition, PartitionSpec
+from collage.cost import Cost
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.description import describe, structure_hash
 from collage.graph.index_set import IndexSet
@@ -23,7 +24,6 @@ from collage.measure.reference import ReferenceRun
 from collage.rewrite import apply, extract, with_outputs
 from collage.rules.gather import gather_candidates
 from collage.search import SearchProblem, execution_order
-from collage.cost import Cost
 from collage.workload import WorkloadFactory
 from searchers.dijkstra import DijkstraSearcher
 
@@ -86,9 +86,7 @@ def test_native_partitions_that_differ_in_weights_only_share_one_kernel() -> Non
     module = collage.load(build("tiny_bert"))
     graph = DataflowGraph.from_module(module)
     norms = [i for i in graph.coverable if graph.nodes[i].op == "relax.nn.layer_norm"]
-    cover = [
-        CandidatePartition(SubGraph(graph, IndexSet([i])), "tvm" if i in norms else HOST) for i in graph.coverable
-    ]
+    cover = [CandidatePartition(SubGraph(graph, IndexSet([i])), "tvm" if i in norms else HOST) for i in graph.coverable]
     partitioned = apply(module, graph, execution_order(graph, cover), BACKENDS)
     kernels = [gv for gv, f in partitioned.functions_items() if f.attrs and "Primitive" in f.attrs]
     assert len(norms) >= 4 and len(kernels) == 1

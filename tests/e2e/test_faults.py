@@ -35,8 +35,6 @@ CASES = [
 @pytest.mark.parametrize(("cls", "reason"), CASES, ids=[cls.name for cls, _ in CASES])
 def test_a_faulty_backend_costs_its_candidates_only(cls: type[Backend], reason: str, tmp_path: Path) -> None:
 
-
-
     module = convolution_relu()
     backends: list[Backend] = [cls(), ONNXRuntimeBackend()]
     workloads = [Workload.of_module(module, backend, threads=1) for backend in backends]

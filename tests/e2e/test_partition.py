@@ -66,7 +66,14 @@ def test_one_file_runs_in_a_fresh_process_that_has_nothing_of_the_compiler(tuned
     tuned.plan.compile().export(tmp_path / "model.so")
     inputs = random_inputs(tuned.model, seed=4)
     np.savez(tmp_path / "in.npz", **inputs)
-    command = [sys.executable, "-c", _FRESH, str(tmp_path / "model.so"), str(tmp_path / "in.npz"), str(tmp_path / "out.npy")]
+    command = [
+        sys.executable,
+        "-c",
+        _FRESH,
+        str(tmp_path / "model.so"),
+        str(tmp_path / "in.npz"),
+        str(tmp_path / "out.npy"),
+    ]
     printed = subprocess.run(command, check=True, capture_output=True, text=True, cwd=tmp_path).stdout
     _assert_close(np.load(tmp_path / "out.npy"), _reference(tuned.model, inputs))
     loaded = printed.strip().split(",")
@@ -74,7 +81,9 @@ def test_one_file_runs_in_a_fresh_process_that_has_nothing_of_the_compiler(tuned
     assert [m for m in loaded if m != "collage" and not m.startswith(allowed)] == []
 
 
-@pytest.mark.parametrize("backends", [["tvm"], ["openvino"], ["onnxruntime"], ["openvino", "tvm"], ["onnxruntime", "openvino"]])
+@pytest.mark.parametrize(
+    "backends", [["tvm"], ["openvino"], ["onnxruntime"], ["openvino", "tvm"], ["onnxruntime", "openvino"]]
+)
 def test_every_mix_of_backends_gives_the_same_numbers(tuned: Tuned, backends: list[str], tmp_path: Path) -> None:
     plan = collage.partition(tuned.module, backends, records=tuned.records, confirm_end_to_end=False)
     assert {p.backend for p in plan.partitions} <= {*backends, HOST}
