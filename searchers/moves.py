@@ -91,28 +91,32 @@ def make_moves(graph: DataflowGraph, objective: Objective) -> Moves:
 def search_order(graph: DataflowGraph) -> tuple[int, ...]:
     """A topological order of the coverable nodes in which few values are alive at a time.
 
-    Few live values mean few states. The graph's own order is kept unless going depth first (each branch to its end
-    before the next) is better: exporters that write breadth first interleave branches.
+    Few live values mean few states. The graph's own order is kept unless another is better: exporters often write
+    breadth first, which interleaves branches.
     """
     own = tuple(graph.coverable)
-    deep = _depth_first(graph, own)
-    return min((own, deep), key=lambda order: _pressure(graph, order))
+    return min((own, _operands_first(graph, own)), key=lambda order: _pressure(graph, order))
 
 
-def _depth_first(graph: DataflowGraph, own: Sequence[int]) -> tuple[int, ...]:
+def _operands_first(graph: DataflowGraph, own: Sequence[int]) -> tuple[int, ...]:
+    """Each node directly after what it reads, the deepest operand first (as Sethi and Ullman order an expression)."""
     inside = set(own)
-    waiting = {node: sum(i in inside for i in graph.nodes[node].inputs) for node in own}
-    ready = [node for node in reversed(own) if waiting[node] == 0]
-    order = []
-    while ready:
-        node = ready.pop()
-        order.append(node)
-        freed = []
-        for reader in graph.nodes[node].outputs:
-            waiting[reader] -= 1
-            if waiting[reader] == 0:
-                freed.append(reader)
-        ready.extend(reversed(freed))
+    reads = {node: [i for i in graph.nodes[node].inputs if i in inside] for node in own}
+    depth: dict[int, int] = {}
+    for node in own:
+        depth[node] = 1 + max((depth[i] for i in reads[node]), default=0)
+    sinks = [node for node in own if inside.isdisjoint(graph.nodes[node].outputs)]
+    order: list[int] = []
+    seen: set[int] = set()
+    pending = [(node, False) for node in sorted(sinks, key=lambda node: (depth[node], -node))]
+    while pending:
+        node, ready = pending.pop()
+        if ready:
+            order.append(node)
+        elif node not in seen:
+            seen.add(node)
+            pending.append((node, True))
+            pending.extend((i, False) for i in sorted(reads[node], key=lambda i: (depth[i], -i)) if i not in seen)
     return tuple(order)
 
 
