@@ -1,0 +1,64 @@
+# make demo | test | lint | bench: each makes the environment (.venv) first where there is none.
+
+PYTHON ?= python3
+TORCH ?= torch==2.13.0
+VENV := .venv
+BIN := $(VENV)/bin
+DEV := $(VENV)/.collage-dev
+TESTS := $(VENV)/.collage-tests
+DEMO := build/resnet50
+
+.PHONY: help demo test test-quick lint format bench bench-networks bench-onnx clean
+
+help:
+	@echo "make demo            tune a ResNet-50 over all backends, print what runs where, run the compiled model"
+	@echo "make test            all tests; make test-quick leaves out those that take minutes"
+	@echo "make lint            ruff and mypy; make format applies ruff's format"
+	@echo "make bench           growth of enumeration and search with the size of the network"
+	@echo "make bench-networks  tune all ten networks (hours); make bench-onnx: the ONNX project's node tests"
+
+$(DEV): pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+# PyTorch serves the tests of the torch.export frontend only. `make test TORCH=` leaves it, and them, out.
+$(TESTS): $(DEV)
+	$(if $(strip $(TORCH)),$(BIN)/python -m pip install --quiet --disable-pip-version-check '$(TORCH)')
+	@touch $@
+
+demo: $(DEMO).onnx
+	$(BIN)/collage tune $(DEMO).onnx -o $(DEMO).so --report $(DEMO).html
+	$(BIN)/collage run $(DEMO).so --random --repeat 20
+
+$(DEMO).onnx: | $(DEV)
+	@mkdir -p $(@D)
+	$(BIN)/python -m benchmarks.workloads resnet50 -o $@
+
+test: $(TESTS)
+	$(BIN)/python -m pytest
+
+test-quick: $(TESTS)
+	$(BIN)/python -m pytest -m "not slow"
+
+lint: $(DEV)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(DEV)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(DEV)
+	$(BIN)/python -m benchmarks.search_scaling
+
+bench-networks: $(DEV)
+	@mkdir -p build
+	$(BIN)/python -m benchmarks.networks --out build/networks.jsonl
+
+bench-onnx: $(DEV)
+	for backend in tvm openvino onnxruntime; do $(BIN)/python -m benchmarks.onnx_node_tests --backend $$backend; done
+
+clean:
+	rm -rf build .mypy_cache .ruff_cache .pytest_cache .hypothesis
