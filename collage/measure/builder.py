@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Sequence
+from dataclasses import replace
 from types import FrameType
 from typing import NoReturn
 
@@ -21,12 +22,25 @@ Built = Artifact | str
 
 def build_all(preparations: Sequence[Preparation], jobs: int, timeout_s: float = 60.0) -> list[Built]:
     """The artifact of each preparation, or the reason why it cannot be built."""
+    # All graph-style rivals of one sub-graph are called in the same way: one library serves them.
+    distinct: dict[str, Preparation] = {}
+    for preparation in preparations:
+        distinct.setdefault(preparation.module_json, preparation)
+    built = dict(zip(distinct, _build_distinct(list(distinct.values()), jobs, timeout_s), strict=True))
+    return [_serve(p, built[p.module_json]) for p in preparations]
+
+
+def _build_distinct(preparations: Sequence[Preparation], jobs: int, timeout_s: float) -> list[Built]:
     if not preparations:
         return []
     try:
         return list(joblib.Parallel(n_jobs=jobs)(joblib.delayed(_build)(p, timeout_s) for p in preparations))
     except TerminatedWorkerError:
         return [_build_alone(p, timeout_s) for p in preparations]
+
+
+def _serve(preparation: Preparation, built: Built) -> Built:
+    return replace(preparation.artifact, library=built.library) if isinstance(built, Artifact) else built
 
 
 def _build_alone(preparation: Preparation, timeout_s: float) -> Built:

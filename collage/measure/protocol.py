@@ -34,7 +34,7 @@ class Protocol:
     min_samples: int = 7
     max_samples: int = 31
     relative: float = 0.01
-    time_limit_s: float = 0.6
+    time_limit_s: float = 0.4
     slow_factor: float = 3.0
     evict_bytes: int = 8 << 20
     span: Literal["kernels", "call"] = "kernels"

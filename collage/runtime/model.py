@@ -81,8 +81,11 @@ class CompiledModel:
 def _as_array(value: Any, info: TensorSpec) -> np.ndarray:
     if hasattr(value, "__dlpack__"):
         return np.from_dlpack(value)
-    if np.isscalar(value) or isinstance(value, (list, tuple)):
-        return np.asarray(value, dtype=info.dtype)
+    if isinstance(value, (bool, int, float, list, tuple)):
+        try:
+            return np.asarray(value, dtype=info.dtype)
+        except ValueError as error:
+            raise ModelInputError(f"input {info.name}: {error}") from error
     raise ModelInputError(f"input {info.name}: {type(value).__name__} is neither a NumPy array nor a DLPack tensor")
 
 
