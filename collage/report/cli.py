@@ -18,6 +18,7 @@ from collage.report.commands_plan import compile_plan, report
 from collage.report.commands_run import run
 from collage.report.commands_tune import tune
 from collage.report.exits import BROKEN_PIPE, ERROR, INTERRUPTED, UsageError, discard_output, say, usage_line
+from collage.report.terminal import open_standard_streams
 
 app = typer.Typer(
     name="collage",
@@ -51,6 +52,7 @@ def _options(
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and end the process (`collage.report.exits` says with which status)."""
+    open_standard_streams()
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]
     sys.exit(_status(arguments))

@@ -111,6 +111,8 @@ def verdict(plan: Plan) -> str:
     finite = [row for row in rival_rows(plan) if row.latency.is_finite]
     shipped, fastest = plan.choice, finite[0]
     latency = {row.name: row.latency.seconds for row in finite}
+    if len(finite) == 1:
+        return f"{shipped} ships: the only plan that runs and gives the right numbers"
     if shipped == fastest.name:
         if shipped == SEARCHED or SEARCHED not in latency:
             return f"{shipped} ships: the fastest of {len(finite)} plans"

@@ -20,12 +20,8 @@ def quiet(verbose: bool) -> Iterator[TextIO]:
     if verbose:
         yield sys.stderr
         return
-    try:
-        kept = {number: os.dup(number) for number in (1, 2)}
-    except OSError:  # the process was started without one of them
-        yield sys.stderr
-        return
     _flush()
+    kept = {number: os.dup(number) for number in (1, 2)}
     nowhere = os.open(os.devnull, os.O_WRONLY)
     try:
         for number in kept:
@@ -38,6 +34,19 @@ def quiet(verbose: bool) -> Iterator[TextIO]:
             os.dup2(copy, number)
             os.close(copy)
         os.close(nowhere)
+
+
+def open_standard_streams() -> None:
+    """Give a process that was started without standard streams (`2>&-`) some that go nowhere.
+
+    Else the next file that is opened, a database say, gets descriptor 2, and log lines are written into it.
+    """
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this one
+            setattr(sys, name, os.fdopen(number, mode, closefd=False))
 
 
 def _flush() -> None:

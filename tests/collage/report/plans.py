@@ -1,0 +1,55 @@
+"""Plans written by hand: what the summary says of them is known."""
+
+from __future__ import annotations
+
+from collage.backends.onnxruntime import ONNXRuntimeBackend
+from collage.backends.openvino import OpenVINOBackend
+from collage.backends.tvm import TVMBackend
+from collage.confirm import SEARCHED, Confirmation, Rival
+from collage.cost import Cost
+from collage.plan import Plan, PlannedPartition
+
+
+def block(first: int) -> list[PlannedPartition]:
+    """Two partitions that every block of the network repeats."""
+    return [
+        PlannedPartition(
+            backend="openvino",
+            nodes=(first, first + 1, first + 2),
+            operators=("relax.nn.conv2d", "relax.add", "relax.nn.relu"),
+            cost=Cost(1.0e-3, 2.0e-5, 9, "converged"),
+            runner_up="onnxruntime",
+            runner_up_cost=Cost(1.1e-3, 1.0e-5, 9, "converged"),
+        ),
+        PlannedPartition(
+            backend="tvm",
+            nodes=(first + 3,),
+            operators=("relax.nn.softmax",),
+            cost=Cost(5.0e-4, 1.0e-5, 9, "converged"),
+        ),
+    ]
+
+
+def rival(name: str, milliseconds: float, ratio: float | None, reason: str = "converged") -> Rival:
+    interval = None if ratio is None else (ratio, ratio - 0.01, ratio + 0.01)
+    return Rival(name, Cost(milliseconds * 1e-3, 1.0e-5, 20, reason), interval)
+
+
+def plan(rivals: tuple[Rival, ...] = (), shipped: str = SEARCHED, blocks: int = 3, notes: tuple[str, ...] = ()) -> Plan:
+    """`blocks` equal blocks and a reshape on the host; confirmed when there are rivals."""
+    partitions = [p for number in range(blocks) for p in block(4 * number)]
+    host = PlannedPartition(backend="host", nodes=(4 * blocks,), operators=("relax.reshape",))
+    return Plan(
+        module=None,
+        network="0123456789abcdef",
+        choice=shipped,
+        partitions=(*partitions, host),
+        backends={b.name: b for b in (OpenVINOBackend(), ONNXRuntimeBackend(), TVMBackend())},
+        threads=2,
+        searched_cost=Cost(4.5e-3, 4.0e-5),
+        lower_bound=4.5e-3,
+        confirmation=Confirmation(shipped, rivals) if rivals else None,
+        searcher="DijkstraSearcher()",
+        estimator="MeasuredEstimator",
+        notes=notes,
+    )

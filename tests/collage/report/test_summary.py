@@ -1,0 +1,149 @@
+"""What the summary of a plan says."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import pytest
+
+from collage.confirm import SEARCHED, UNTOUCHED, Rival
+from collage.cost import Cost
+from collage.report import facts
+from collage.report.summary import summarise
+from tests.collage.report.plans import plan, rival
+
+RIVALS = (
+    rival(SEARCHED, 5.0, 1.0),
+    rival("openvino alone", 5.6, 1.12),
+    Rival("onnxruntime alone", Cost.invalid("gives wrong numbers")),
+    rival(UNTOUCHED, 900.0, None, "stopped early: far slower than its rivals"),
+)
+
+
+def lines_with(text: str, start: str) -> list[str]:
+    return [line for line in text.splitlines() if line.startswith(start)]
+
+
+def test_equal_partitions_are_one_row_that_says_where_they_are() -> None:
+    rows = facts.partition_rows(plan(blocks=3))
+    assert [(r.backend, r.positions) for r in rows] == [("openvino", (1, 3, 5)), ("tvm", (2, 4, 6))]
+    assert [r.share for r in rows] == pytest.approx([2 / 3, 1 / 3])
+
+
+def test_partitions_whose_costs_differ_are_rows_of_their_own() -> None:
+    ours = plan(blocks=2)
+    slower = tuple(
+        type(p)(**{**vars(p), "cost": Cost(2.0e-3, 1.0e-5, 9)}) if i == 2 else p for i, p in enumerate(ours.partitions)
+    )
+    rows = facts.partition_rows(type(ours)(**{**vars(ours), "partitions": slower}))
+    assert [r.positions for r in rows] == [(1,), (2, 4), (3,)]
+
+
+def test_the_table_has_cost_spread_count_runner_up_and_margin() -> None:
+    (row,) = lines_with(summarise(plan(RIVALS)), "1,3,5")
+    assert row.split() == [
+        "1,3,5",
+        "openvino",
+        "conv2d+add+relu",
+        "1",
+        "±",
+        "0.02",
+        "×3",
+        "66.7%",
+        "onnxruntime",
+        "+10.0%",
+    ]
+
+
+def test_the_whole_has_sum_end_to_end_additive_error_and_apparent_loss() -> None:
+    text = summarise(plan(RIVALS))
+    assert "4.5 (no cover has a smaller sum)" in text
+    assert re.search(r"end to end, as searched +5 ± 0\.01", text)
+    assert re.search(r"additive error +\+11\.1%", text)
+    assert re.search(r"apparent loss +\+0\.0%", text)
+
+
+def test_every_rival_is_listed_fastest_first_with_ratio_interval_and_fate() -> None:
+    text = summarise(plan(RIVALS))
+    order = [text.index(f"\n{name} ") for name in (SEARCHED, "openvino alone", UNTOUCHED, "onnxruntime alone")]
+    assert order == sorted(order)
+    assert re.sub(" +", " ", lines_with(text, "openvino alone")[0]) == "openvino alone 5.6 ± 0.01 1.120 1.110 to 1.130"
+    assert lines_with(text, "onnxruntime alone")[0].endswith("gives wrong numbers")
+    assert "stopped early" in lines_with(text, UNTOUCHED)[0]
+
+
+TIE = (rival(SEARCHED, 5.05, 1.0), rival("tvm alone", 5.0, 0.99))
+LOSS = (rival(SEARCHED, 5.5, 1.1), rival("tvm alone", 5.0, 1.0))
+CRASH = (Rival(SEARCHED, Cost.invalid("crashes")), rival("tvm alone", 5.0, 1.0))
+
+
+@pytest.mark.parametrize(
+    ("rivals", "shipped", "words"),
+    [
+        (RIVALS, SEARCHED, "collage ships: the fastest of 3 plans"),
+        (TIE, SEARCHED, "tvm alone is faster by 1.0%, which counts as a tie"),
+        (LOSS, "tvm alone", "the searched plan takes 10.0% more"),
+        (CRASH, "tvm alone", "the only plan that runs and gives the right numbers"),
+        ((), SEARCHED, "collage ships, unconfirmed"),
+    ],
+)
+def test_the_verdict_says_what_ships_and_why(rivals: tuple[Rival, ...], shipped: str, words: str) -> None:
+    assert words in summarise(plan(rivals, shipped))
+
+
+def test_host_nodes_are_one_line_and_notes_are_shown() -> None:
+    text = summarise(plan(RIVALS, notes=("2 ties were broken by priority",)))
+    assert "On the virtual machine, without a kernel: reshape\n" in text
+    assert "Note: 2 ties were broken by priority" in text
+
+
+def test_the_text_is_plain_and_narrow() -> None:
+    text = summarise(plan(RIVALS, notes=("a [bold]note[/bold] is text",)))
+    assert "\x1b" not in text and "[bold]note[/bold]" in text
+    assert max(map(len, text.splitlines())) <= 120
+
+
+def test_unknown_and_invalid_costs_do_not_break_the_summary() -> None:
+    ours = plan((Rival(SEARCHED, Cost.invalid("crashes")), rival("tvm alone", 5.0, 1.0)), "tvm alone")
+    unknown = type(ours)(**{**vars(ours), "searched_cost": Cost.unknown()})
+    assert "unknown" in summarise(unknown)
+
+
+def test_an_inexact_search_says_how_far_from_the_optimum_it_may_be() -> None:
+    ours = plan(RIVALS)
+    assert "at most 10.0% below" in summarise(type(ours)(**{**vars(ours), "lower_bound": 0.9 * 4.5e-3}))
+
+
+@pytest.mark.parametrize(
+    ("operators", "text"),
+    [
+        (["relax.nn.conv2d", "relax.add"], "conv2d+add"),
+        (["relax.add"] * 3 + ["relax.nn.relu"], "add×3+relu"),
+        (["call_tir:pad"], "call_tir:pad"),
+        (["relax.nn.conv2d", "relax.nn.relu"] * 20, "40 operators: conv2d×20, relu×20"),
+    ],
+)
+def test_operators_are_shortened(operators: list[str], text: str) -> None:
+    assert facts.shorten(operators) == text
+
+
+def test_a_long_list_of_operators_stays_within_its_width() -> None:
+    many = [f"relax.operator_number_{i}" for i in range(40)]
+    assert len(facts.shorten(many, 48)) <= 48
+    assert facts.shorten(many, 48).startswith("40 operators: operator_number_0")
+
+
+@pytest.mark.parametrize(
+    ("numbers", "text"),
+    [((1,), "1"), ((1, 2, 3), "1-3"), ((1, 3, 5), "1,3,5"), (tuple(range(1, 60, 2)), "1,3,5,7,9,11…")],
+)
+def test_positions_are_compact(numbers: tuple[int, ...], text: str) -> None:
+    assert facts.positions(numbers).replace(",…", "…") == text
+
+
+@pytest.mark.parametrize(
+    ("ratio", "text"), [(0.024, "+2.4%"), (-0.6, "-60.0%"), (15.4, "×16.4"), (math.nan, ""), (math.inf, "")]
+)
+def test_percent(ratio: float, text: str) -> None:
+    assert facts.percent(ratio) == text
