@@ -42,51 +42,49 @@ _ERF_BELOW = (
     -7.37332916720468e-03,
     -1.42647390514189e-02,
 )
-#: Powers that become products.
-_PRODUCTS = (2, 3, 4)
 
 
 def use_vector_math(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """The kernel with its float32 transcendental functions, and powers with small integer exponents, replaced by
-    arithmetic.
+    """The kernel with its float32 transcendental functions replaced by arithmetic.
+
+    A function of a function keeps its outer call: TVM's LLVM code generator expands let-expressions into each other, in
+    time exponential in their nesting. The schedule rules do not make such expressions (`tvm_schedule.inline_producers`).
     """
-    counter = iter(range(1 << 30))
 
     def replace(call: ir.Call) -> Any:
         name = str(getattr(call.op, "name", "")).rpartition(".")[2]
-        if str(call.ty) != str(ir.PrimType("float32")) or name not in _FUNCTIONS:
+        if name not in _FUNCTIONS or str(call.ty) != str(ir.PrimType("float32")):
             return call
-        if name == "pow":
-            exponent = call.args[1]
-            if not (isinstance(exponent, tirx.FloatImm) and exponent.value in _PRODUCTS):
-                return call
-            return bound(call.args[0], counter, lambda x: _power(x, int(exponent.value)))
-        return bound(call.args[0], counter, _FUNCTIONS[name])
+        nested: list[Any] = []
+        tvm_ffi.structural_walk(call.args[0], (tirx.Let, nested.append))
+        return call if nested else once(call.args[0], _FUNCTIONS[name])
 
     return func.with_body(tvm_ffi.structural_map(func.body, (ir.Call, replace)))
 
 
-def bound(value: Any, counter: Any, body: Callable[[Any], Any]) -> Any:
-    """`body` of a value that is computed once."""
+def once(value: Any, body: Callable[[Any], Any]) -> Any:
+    """`body` of a value that is computed once, however often the body names it."""
     if isinstance(value, (ir.Var, tirx.FloatImm)):
         return body(value)
-    var = tirx.Var(f"argument{next(counter)}", "float32")
+    var = tirx.Var("value", value.ty)
     return tirx.Let(var, value, body(var))
 
 
 def exp(x: Any) -> Any:
-    """e to the x: the power of two nearest to it, in two factors so that neither overflows, times a polynomial."""
+    """e to the x: a power of two, in two factors so that neither overflows, times a polynomial of the rest."""
     limited = tirx.min(tirx.max(x, _f(-104.0)), _f(89.0))
-    whole = tirx.floor(limited * _f(_LOG2E) + _f(0.5))
-    power = whole.astype("int32")
-    half = tirx.shift_right(power, _i(1))
-    rest = x - whole * _f(_LN2_HIGH) - whole * _f(_LN2_LOW)
-    value = polynomial(rest, _EXP) * rest * rest + rest + _f(1.0)
-    return tirx.Select(x < _f(-104.0), _f(0.0), value * _two_to(half) * _two_to(power - half))
+
+    def scaled(whole: Any) -> Any:
+        power = whole.astype("int32")
+        rest = x - whole * _f(_LN2_HIGH) - whole * _f(_LN2_LOW)
+        value = once(rest, lambda r: polynomial(r, _EXP) * r * r + r + _f(1.0))
+        return once(power, lambda p: once(tirx.shift_right(p, _i(1)), lambda h: value * _two_to(h) * _two_to(p - h)))
+
+    return tirx.Select(x < _f(-104.0), _f(0.0), once(tirx.floor(limited * _f(_LOG2E) + _f(0.5)), scaled))
 
 
 def sigmoid(x: Any) -> Any:
-    return _f(1.0) / (_f(1.0) + exp(_f(0.0) - x))
+    return _f(1.0) / (_f(1.0) + once(_f(0.0) - x, exp))
 
 
 def tanh(x: Any) -> Any:
@@ -109,13 +107,11 @@ def _rational(x: Any, limit: float, above: Sequence[float], below: Sequence[floa
     """An odd function that is constant beyond a limit, as a quotient of polynomials in the square."""
     # Not a number passes: unlike `min` and `max`, these comparisons keep it.
     limited = tirx.Select(x < _f(-limit), _f(-limit), tirx.Select(x > _f(limit), _f(limit), x))
-    square = limited * limited
-    return limited * polynomial(square, above) / polynomial(square, below)
 
+    def quotient(y: Any) -> Any:
+        return once(y * y, lambda square: y * polynomial(square, above) / polynomial(square, below))
 
-def _power(x: Any, exponent: int) -> Any:
-    square = x * x
-    return {2: square, 3: square * x, 4: square * square}[exponent]
+    return once(limited, quotient)
 
 
 def _two_to(power: Any) -> Any:
@@ -130,10 +126,4 @@ def _i(value: int) -> tirx.IntImm:
     return tirx.IntImm("int32", value)
 
 
-_FUNCTIONS: dict[str, Callable[[Any], Any]] = {
-    "exp": exp,
-    "sigmoid": sigmoid,
-    "tanh": tanh,
-    "erf": erf,
-    "pow": lambda x: x,
-}
+_FUNCTIONS: dict[str, Callable[[Any], Any]] = {"exp": exp, "sigmoid": sigmoid, "tanh": tanh, "erf": erf}

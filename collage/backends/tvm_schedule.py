@@ -130,6 +130,8 @@ def _worth_inlining(sch: s_tir.Schedule, rv: Any) -> bool:
     consumers = [Block(sch, consumer) for consumer in sch.get_consumers(rv)]
     if not consumers or any(not consumer.regular for consumer in consumers):
         return False
+    if block.heavy_calls and any(consumer.heavy_calls for consumer in consumers):
+        return False  # functions of functions do not become vector arithmetic (`tvm_math`)
     copies_only = not block.condition_vars and len(block.loads) <= 1 and block.heavy_calls == 0
     if all(not consumer.reduced for consumer in consumers):
         repeated = sum(consumer.elements for consumer in consumers) > block.elements
