@@ -65,7 +65,7 @@ def node_tests() -> list[Any]:
 def run_test(case: Any, backend: str) -> Outcome:
     """Run one test on one backend. Whatever a library raises is an outcome, not a failure of the runner."""
     import collage
-    from collage.errors import CollageError
+    from collage.errors import CodegenError, CollageError, FrontendError
 
     if _RANDOM.search(case.name):
         return Outcome(case.name, "unsupported", "runner: the result is random by definition")
@@ -80,7 +80,7 @@ def run_test(case: Any, backend: str) -> Outcome:
                 return Outcome(case.name, "unsupported", f"backend: {reason}")
             results = run_module(module, backend, inputs)
         except CollageError as error:
-            kind = "unsupported" if type(error).__name__.startswith(("Unsupported", "Frontend", "Unbound")) else "error"
+            kind = "unsupported" if isinstance(error, FrontendError | CodegenError) else "error"
             return Outcome(case.name, kind, f"{type(error).__name__}: {error}"[:400])
         except Exception as error:  # a defect below: recorded, counted, and the next test runs
             lines = [line for line in str(error).splitlines() if line.strip()]
