@@ -12,12 +12,11 @@ columns), the output. The schedule knows the stages by their annotations.
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass
 from typing import Any
 
 import tvm
-from tvm import relax, te, tirx
+from tvm import te, tirx
 
 #: Flat extents are multiples of this: the lanes of the widest vectors.
 LANES = 16
@@ -104,28 +103,7 @@ def flat_geometry(shape: Shape, itemsize: int) -> Geometry:
 def convolution(data: te.Tensor, weight: te.Tensor, shape: Shape) -> te.Tensor:
     """The convolution of data (N, C, ...) with weight (O, C / groups, ...) as a tensor (N, O, ...)."""
     rank = len(data.shape) - 2
-    geometry = flat_geometry(shape, tvm.DataType(data.dtype).itemsize)
-    depth, height, _ = shape.out
-    flat = _flat_image(data, shape, geometry)
-    channel = te.reduce_axis((0, _int(shape.group_in)), "channel")
-    taps = [te.reduce_axis((0, _int(k)), f"tap{i}") for i, k in enumerate(shape.kernel)]
-    blocks = height // geometry.rows
-
-    def products(n: Any, g: Any, o: Any, d: Any, b: Any, q: Any) -> Any:
-        away = [tap * step for tap, step in zip(taps, shape.dilation, strict=True)]
-        phase = [away[1] % shape.strides[1], away[2] % shape.strides[2]]
-        shift = (b * geometry.rows + away[1] // shape.strides[1]) * geometry.stride + away[2] // shape.strides[2]
-        value = flat(n, g * shape.group_in + channel, d * shape.strides[0] + away[0], *phase, shift + q)
-        return te.sum(value * weight(g * shape.group_out + o, channel, *taps[3 - rank :]), [channel, *taps])
-
-    outer = (shape.batch, shape.groups, shape.group_out, depth, blocks)
-    total = te.compute(_ints(*outer, geometry.extent), products, "sum")
-    rows = te.compute(
-        _ints(*outer, geometry.padded_rows, geometry.stride),
-        lambda n, g, o, d, b, r, c: total[n, g, o, d, b, r * geometry.stride + c],
-        "rows",
-        attrs={ROWS: geometry.stride},
-    )
+    rows, geometry = flat_sums(data, lambda o, c, *taps: weight(o, c, *taps[3 - rank :]), shape)
 
     def picked(n: Any, o: Any, *position: Any) -> Any:
         d, h, w = [_int(0)] * (3 - rank) + list(position)
@@ -134,6 +112,85 @@ def convolution(data: te.Tensor, weight: te.Tensor, shape: Shape) -> te.Tensor:
 
     out_shape = (shape.batch, shape.groups * shape.group_out, *shape.out[3 - rank :])
     return te.compute(_ints(*out_shape), picked, "convolution")
+
+
+def transposed_convolution(
+    data: te.Tensor, weight: te.Tensor, strides: tuple[int, int], padding: tuple[int, int], out: tuple[int, int]
+) -> te.Tensor:
+    """The transposed convolution of data (N, C, H, W) with weight (C, O, KH, KW) as a tensor (N, O, *out).
+
+    Output positions that are equal modulo the strides (phases) see the same taps of the kernel. Each output channel
+    gives one channel per phase of a plain convolution without strides, whose results are dealt out at the end.
+    """
+    batch, channels, *image = (int(d) for d in data.shape)
+    _, out_channels, *kernel = (int(d) for d in weight.shape)
+    taps = [-(-k // s) for k, s in zip(kernel, strides, strict=True)]
+    first = [p // s for p, s in zip(padding, strides, strict=True)]
+    count = [(p + o - 1) // s + 1 - f for p, o, s, f in zip(padding, out, strides, first, strict=True)]
+    before = [t - 1 - f for t, f in zip(taps, first, strict=True)]
+    after = [c - i - b + t - 1 for c, i, b, t in zip(count, image, before, taps, strict=True)]
+    shape = Shape(
+        batch=batch,
+        groups=1,
+        group_in=channels,
+        group_out=out_channels * strides[0] * strides[1],
+        image=(1, *image),
+        kernel=(1, *taps),
+        strides=(1, 1, 1),
+        before=(0, *before),
+        after=(0, *after),
+        dilation=(1, 1, 1),
+    )
+
+    def tap(o: Any, c: Any, _depth: Any, row: Any, column: Any) -> Any:
+        y = o // strides[1] % strides[0] + (taps[0] - 1 - row) * strides[0]
+        x = o % strides[1] + (taps[1] - 1 - column) * strides[1]
+        value = weight(c, o // (strides[0] * strides[1]), y, x)
+        exact = all(k % s == 0 for k, s in zip(kernel, strides, strict=True))
+        inside = tirx.all(y < kernel[0], x < kernel[1])
+        return value if exact else tirx.if_then_else(inside, value, tirx.const(0, weight.dtype))
+
+    rows, geometry = flat_sums(data, tap, shape)
+
+    def picked(n: Any, o: Any, h: Any, w: Any) -> Any:
+        y, x = h + padding[0], w + padding[1]
+        phase = (o * strides[0] + y % strides[0]) * strides[1] + x % strides[1]
+        row, column = y // strides[0] - first[0], x // strides[1] - first[1]
+        return rows[n, _int(0), phase, _int(0), row // geometry.rows, row % geometry.rows, column]
+
+    return te.compute(_ints(batch, out_channels, *out), picked, "transposed")
+
+
+def flat_sums(data: te.Tensor, weight: Any, shape: Shape) -> tuple[te.Tensor, Geometry]:
+    """All sums of a convolution, as a tensor (N, group, O in group, depth, block, row, column).
+
+    Parameters
+    ----------
+    weight: function (output channel, input channel in its group, depth, row, column) -> value.
+    """
+    geometry = flat_geometry(shape, tvm.DataType(data.dtype).itemsize)
+    depth, height, _ = shape.out
+    flat = _flat_image(data, shape, geometry)
+    channel = te.reduce_axis((0, _int(shape.group_in)), "channel")
+    taps = [te.reduce_axis((0, _int(k)), f"tap{i}") for i, k in enumerate(shape.kernel)]
+
+    def products(n: Any, g: Any, o: Any, d: Any, b: Any, q: Any) -> Any:
+        away = [tap * step for tap, step in zip(taps, shape.dilation, strict=True)]
+        phase = [away[1] % shape.strides[1], away[2] % shape.strides[2]]
+        row = b * geometry.rows + away[1] // shape.strides[1]
+        shift = row * geometry.stride + away[2] // shape.strides[2]
+        value = flat(n, g * shape.group_in + channel, d * shape.strides[0] + away[0], *phase, shift + q)
+        return te.sum(value * weight(g * shape.group_out + o, channel, *taps), [channel, *taps])
+
+    outer = (shape.batch, shape.groups, shape.group_out, depth, height // geometry.rows)
+    total = te.compute(_ints(*outer, geometry.extent), products, "sum")
+    rows = te.compute(
+        _ints(*outer, geometry.padded_rows, geometry.stride),
+        lambda n, g, o, d, b, r, c: total[n, g, o, d, b, r * geometry.stride + c],
+        "rows",
+        attrs={ROWS: geometry.stride},
+    )
+    return rows, geometry
 
 
 def _flat_image(data: te.Tensor, shape: Shape, geometry: Geometry) -> Any:
@@ -170,62 +227,9 @@ def _flat_image(data: te.Tensor, shape: Shape, geometry: Geometry) -> Any:
     return te.compute(_ints(*extents), padded, "padded", attrs={PADDED: geometry.stride})
 
 
-def legalize_convolution(builder: relax.BlockBuilder, call: relax.Call) -> Any:
-    """Legalisation of `relax.nn.conv1d`, `conv2d` and `conv3d`; what it does not take goes to TVM's own."""
-    shape = shape_of(call)
-    if shape is None:
-        return call.op.get_attr("FLegalize")(builder, call)
-    kernel = functools.partial(convolution, shape=shape)
-    return builder.call_te(kernel, call.args[0], call.args[1], primfunc_name_hint="convolution")
-
-
-def shape_of(call: relax.Call) -> Shape | None:
-    """The convolution of a call; None when its layout, dtype or shape is one that this module does not take."""
-    attrs = call.attrs
-    rank = len(attrs.strides)
-    plain = (
-        str(attrs.data_layout)[:2] == "NC"
-        and str(attrs.kernel_layout)[:2] == "OI"
-        and len(attrs.data_layout) == rank + 2
-    )
-    types = [argument.ty for argument in call.args[:2]]
-    static = all(
-        isinstance(t.shape, relax.ShapeExpr) and all(isinstance(d, tirx.IntImm) for d in t.shape) for t in types
-    )
-    if not (plain and static and str(attrs.out_layout) == str(attrs.data_layout)):
-        return None
-    dtypes = {str(t.dtype) for t in types} | {str(call.ty.dtype)}
-    if len(dtypes) != 1 or not dtypes <= {"float32", "float64"}:
-        return None
-    batch, channels, *image = (int(d) for d in types[0].shape)
-    out_channels, group_in, *kernel = (int(d) for d in types[1].shape)
-    groups, padding = int(attrs.groups), [int(p) for p in attrs.padding]
-
-    def three(values: Any, fill: int) -> tuple[int, ...]:
-        return (fill,) * (3 - rank) + tuple(int(v) for v in values)
-
-    shape = Shape(
-        batch=batch,
-        groups=groups,
-        group_in=group_in,
-        group_out=out_channels // groups,
-        image=three(image, 1),
-        kernel=three(kernel, 1),
-        strides=three(attrs.strides, 1),
-        before=three(padding[:rank], 0),
-        after=three(padding[rank:], 0),
-        dilation=three(attrs.dilation, 1),
-    )
-    return shape if min(shape.out) > 0 and batch > 0 and channels == group_in * groups else None
-
-
 def _int(value: int) -> tirx.IntImm:
     return tirx.IntImm("int64", value)
 
 
 def _ints(*values: int) -> tuple[tirx.IntImm, ...]:
     return tuple(_int(v) for v in values)
-
-
-#: For `relax.transform.LegalizeOps`: operator -> its legalisation.
-LEGALIZATIONS = {f"relax.nn.conv{rank}d": legalize_convolution for rank in (1, 2, 3)}

@@ -14,7 +14,7 @@ import tvm
 from tvm import relax
 from tvm.relax.backend.cpu_generic import pipeline as cpu_pipeline
 
-from collage.backends.tvm_convolution import LEGALIZATIONS
+from collage.backends.tvm_legalize import LEGALIZATIONS
 from collage.backends.tvm_math import use_vector_math
 from collage.backends.tvm_schedule import schedule
 from collage.backends.tvm_tune import TuningRecords

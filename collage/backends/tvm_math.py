@@ -47,8 +47,9 @@ _ERF_BELOW = (
 def use_vector_math(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """The kernel with its float32 transcendental functions replaced by arithmetic.
 
-    A function of a function keeps its outer call: TVM's LLVM code generator expands let-expressions into each other, in
-    time exponential in their nesting. The schedule rules do not make such expressions (`tvm_schedule.inline_producers`).
+    A function of a function keeps its outer call: TVM's LLVM code generator expands let-expressions into each other,
+    in time exponential in their nesting. The schedule rules do not make such expressions
+    (`tvm_schedule.inline_producers`).
     """
 
     def replace(call: ir.Call) -> Any:

@@ -65,10 +65,7 @@ def tile(sch: s_tir.Schedule, rv: Any, machine: Machine) -> bool:
     parallel = [*others, *tiles[:-1]] if len(tiles) > 1 or others else tiles
     if not outputs and prod(int(sch.get(loop).extent) for loop in parallel) < 2 * machine.threads:
         parallel = [*others, *tiles]
-    below = sch.get_loops(rv)
-    for output in outputs:
-        sch.reverse_compute_at(output, parallel[-1])
-    del below
+    outputs = [output for output in outputs if moved_into(sch, output, parallel[-1])]
     if machine.threads > 1 and vectors >= PARALLEL_VECTORS and parallel:
         sch.parallel(sch.fuse(*parallel) if len(parallel) > 1 else parallel[0])
     for loop in inner:
@@ -122,11 +119,13 @@ def axis_position(load: Any, axis: Axis) -> int | None:
 
 
 def row_axis(block: Block, vector: Axis, walked: list[Any]) -> Axis | None:
-    """The innermost spatial axis along which the vector operands stand still: their vectors are used once per row."""
-    for axis in reversed(block.spatial):
-        if axis is not vector and all(block.stride(load, axis) == 0 for load in walked):
-            return axis
-    return None
+    """The longest spatial axis along which the vector operands stand still: their vectors are used once per row."""
+    still = [
+        axis
+        for axis in reversed(block.spatial)
+        if axis is not vector and all(block.stride(load, axis) == 0 for load in walked)
+    ]
+    return max(still, key=lambda axis: axis.extent, default=None)
 
 
 def best_tile(row_extent: int, vector_extent: int, machine: Machine) -> tuple[int, int]:
@@ -192,11 +191,18 @@ def pack(sch: s_tir.Schedule, block: Block, plan: Plan, at: Any) -> None:
     sch.compute_at(cache, at)
 
 
+def moved_into(sch: s_tir.Schedule, output: Any, loop: Any) -> bool:
+    """Compute an output stage inside a loop, where TVM can tell which part of it belongs there."""
+    try:
+        sch.reverse_compute_at(output, loop)
+    except (RuntimeError, ValueError):
+        return False
+    return True
+
+
 def finish_tile(sch: s_tir.Schedule, copy: Any, at: Any, plan: Plan) -> None:
     """Store the tile: rows unrolled, vectors along the vector axis."""
-    outer = len(sch.get_loops(copy))
     sch.reverse_compute_at(copy, at)
-    del outer
     loops = sch.get_loops(copy)
     last = loops[-1]
     extent = int(sch.get(last).extent)
