@@ -10,6 +10,7 @@ import typer
 
 from collage.report.exits import guarded
 from collage.report.options import Records, Verbose
+from collage.report.outputs import require_writable
 
 if TYPE_CHECKING:
     from collage.records import RecordDatabase
@@ -62,6 +63,8 @@ def export(log: _Log, records: Records = None, verbose: Verbose = False) -> None
     """Write all records to a benchmark log."""
     from collage.records import export_log
 
+    if log != "-":
+        require_writable({"LOG": Path(log)}, {"the records": records})
     with _existing(records) as database:
         count = export_log(database, sys.stdout if log == "-" else Path(log))
     if log != "-":

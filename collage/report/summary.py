@@ -48,9 +48,8 @@ def render(plan: Plan) -> RenderableType:
 def _parts(plan: Plan) -> Iterator[RenderableType]:
     rows = partition_rows(plan)
     count = sum(len(row.positions) for row in rows)
-    yield Text(
-        f"What runs where ({plan.choice}): {_number(count, 'partition')}, {_number(plan.threads, 'thread')}", "bold"
-    )
+    what = _number(count, "partition") if rows else "the whole network is built by TVM alone"
+    yield Text(f"What runs where ({plan.choice}): {what}, {_number(plan.threads, 'thread')}", style="bold")
     if rows:
         yield _partition_table(plan)
     host = host_operators(plan)

@@ -13,6 +13,7 @@ from tvm.runtime.vm import VirtualMachine
 
 from collage.errors import CompiledModelError, ModelInputError
 from collage.runtime import engines
+from collage.runtime.library_file import is_cut_off
 from collage.runtime.threads import configure_threads
 from collage.tensor_spec import TensorSpec
 
@@ -108,6 +109,8 @@ def load(path: str | Path) -> CompiledModel:
         raise CompiledModelError(f"{file}: {'is a directory' if file.is_dir() else 'no such file'}")
     engines.register()
     try:
+        if is_cut_off(file):
+            raise CompiledModelError(f"{file}: its end is missing: copy or compile the model again")
         module = tvm.runtime.load_module(str(file.resolve()))
         describe = module.get_function("collage_metadata", query_imports=True)
     except (RuntimeError, ValueError, AttributeError, OSError) as error:
