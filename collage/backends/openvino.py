@@ -93,6 +93,8 @@ def _float_reason(call: Any) -> str | None:
     name = call.op.name
     if name == "relax.argsort" or (name == "relax.topk" and str(call.attrs.ret_type) != "values"):
         return "OpenVINO puts equal elements in any order"
+    if name == "relax.mod":
+        return "OpenVINO computes remainders by division, which is inexact for large quotients"
     if name in ("relax.max", "relax.min"):
         return "OpenVINO gives the largest finite number where all elements are infinite"
     return None
