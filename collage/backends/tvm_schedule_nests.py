@@ -14,8 +14,8 @@ from collage.backends.tvm_convolution import PADDED
 from collage.backends.tvm_schedule import Machine, blocks_of, is_worth_threads
 from collage.backends.tvm_schedule_tile import tile
 
-#: Reductions of at most this many elements are unrolled, so that LLVM makes vectors of the loop around them.
-UNROLLED_WINDOW = 64
+#: Reductions of at most this many elements keep their initial value inside: LLVM unrolls them, and makes vectors outside.
+WINDOW = 64
 
 
 def schedule_nests(sch: s_tir.Schedule, machine: Machine) -> bool:
@@ -110,12 +110,9 @@ def threaded(sch: s_tir.Schedule, loops: list[Any], block: Block, machine: Machi
 
 
 def plain_reduction(sch: s_tir.Schedule, block: Block, machine: Machine) -> None:
-    """A reduction that no other rule takes: spatial axes outside, on all threads; a small window is unrolled."""
+    """A reduction that no other rule takes: spatial axes outside, on all threads."""
     spatial, reduced = block.spatial, block.reduced
     sch.reorder(*[axis.loop for axis in [*spatial, *reduced]])
     threaded(sch, [axis.loop for axis in spatial[:-1]] or [axis.loop for axis in spatial], block, machine)
-    if prod(axis.extent for axis in reduced) <= UNROLLED_WINDOW:
-        for axis in reduced:
-            sch.unroll(axis.loop)
-    elif spatial and len(block.stores) == 1:
+    if spatial and len(block.stores) == 1 and prod(axis.extent for axis in reduced) > WINDOW:
         sch.decompose_reduction(block.rv, sch.get_loops(block.rv)[-len(reduced)])

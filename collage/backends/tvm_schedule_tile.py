@@ -181,7 +181,7 @@ def pack(sch: s_tir.Schedule, block: Block, plan: Plan, at: Any) -> None:
     assert plan.packed is not None
     load = block.loads[plan.packed]
     source = next(i for i, region in enumerate(block.stmt.reads) if region.source.same_as(load.source))
-    cache = sch.cache_read(block.rv, source, "global")
+    cache = sch.cache_read(block.rv, source, "global", consumer_blocks=[block.rv])
     position = axis_position(load, plan.vector)
     assert position is not None
     rank = len(load.indices)
