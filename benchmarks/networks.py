@@ -3,10 +3,9 @@ timed.
 
     python -m benchmarks.networks [NAME ...] --records records.db --out results.jsonl
 
-Each step is a process of its own: building the ONNX file, `collage tune`, and running the compiled model in a
-    process that imports only
-`collage.runtime`. End-to-end latencies come from the confirmation, where all plans take turns; only their ratios
-mean anything.
+Each step is a process of its own: building the ONNX file, `collage tune`, and running the compiled model in a process
+that imports only `collage.runtime`. End-to-end latencies come from the confirmation, where all plans take turns;
+only their ratios mean anything.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 pair.
 
 Two equal convolutions follow each other, on backends x and y. The transition x to y costs what that takes more than
-the mean of
-x followed by x and y followed by y: the call, and the hand-over from one thread pool to the other.
+the mean of x followed by x and y followed by y: the call, and the hand-over from one thread pool to the other.
 """
 
 from __future__ import annotations

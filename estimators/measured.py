@@ -1,8 +1,7 @@
 """MeasuredEstimator: the latency of a candidate is what it takes on the device (RFC 0062, "CostEstimator").
 
 Look up, build in parallel, time one thing at a time, write down at once: batch after batch, so that a run that is
-    interrupted has
-on disk whatever it measured.
+    interrupted has on disk whatever it measured.
 """
 
 from __future__ import annotations

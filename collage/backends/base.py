@@ -67,9 +67,8 @@ class Backend(ABC):
         """Compile `Codegen` functions (Relax functions with attribute `global_symbol`) to runtime modules.
 
         `options["threads"]` is the number of threads of the deployment. Native backends are lowered by TVM and never
-        asked; graph
-        backends need not override this: each function becomes a blob (`engine_blob`) that the engine of the same
-            name runs.
+        asked; graph backends need not override this: each function becomes a blob (`engine_blob`) that the engine of
+        the same name runs.
 
         Raises
         ------

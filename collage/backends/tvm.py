@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import tvm
 
 from collage.backends.base import Availability, Backend, Style
+from collage.backends.source_digest import source_digest
 
 if TYPE_CHECKING:
     from collage.rules.base import PartitionRule
@@ -48,10 +49,10 @@ class TVMBackend(Backend):
         return native_rule()
 
     def configuration(self) -> dict[str, Any]:
-        """The tuning records that decide how kernels are scheduled, as a digest of their content."""
+        """What decides how kernels are made: our own rules, and the tuning records, each as a digest of its content."""
         from collage.backends.tvm_tune import records_digest
 
-        return {"tuning": records_digest(self.tuning_records)}
+        return {"code": source_digest("backends/tvm*.py"), "tuning": records_digest(self.tuning_records)}
 
 
 @functools.cache

@@ -1,8 +1,7 @@
 """The native half of a compiled model: building `engine_module.cc` once, and making engine modules with it.
 
 Only the compiling side needs the host compiler: the object file is linked into every exported model, and registers
-    itself when
-that model is loaded. tvm-ffi's builder caches by content.
+itself when that model is loaded. tvm-ffi's builder caches by content.
 """
 
 from __future__ import annotations
