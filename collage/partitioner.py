@@ -26,6 +26,7 @@ from collage.estimate import CostEstimator
 from collage.frontend import load
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.description import describe, structure_hash
+from collage.interrupt import interruptible
 from collage.measure.protocol import END_TO_END, Protocol
 from collage.measure.reference import ReferenceRun
 from collage.plan import Plan, PlannedPartition
@@ -83,7 +84,7 @@ def partition(
     reporter = reporter or Reporter()
     threads = threads or default_threads()
     configure_threads(threads)
-    with RecordDatabase(records) as database:
+    with interruptible(), RecordDatabase(records) as database:
         chosen = resolve_backends(backends)
         offered = {"records": database, "reporter": reporter}
         search_with: Searcher = create("searchers", searcher, offered)

@@ -22,6 +22,7 @@ from typing import ParamSpec, TypeVar
 import typer
 
 from collage.errors import CollageError, SearchInterrupted
+from collage.interrupt import interruptible
 
 BUG, ERROR, INTERRUPTED, BROKEN_PIPE = 1, 2, 130, 141
 
@@ -38,7 +39,8 @@ def guarded(command: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Res
     @functools.wraps(command)
     def run(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
         try:
-            return command(*args, **kwargs)
+            with interruptible():
+                return command(*args, **kwargs)
         except (typer.Exit, typer.Abort, UsageError):
             raise
         except (Exception, KeyboardInterrupt) as error:

@@ -64,7 +64,7 @@ def test_run_imports_nothing_of_the_compiling_side(tuned: Tuned) -> None:
     done = subprocess.run([sys.executable, "-c", code, str(tuned.library)], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.splitlines()[-1].split())
     ours = {name for name in loaded if name.split(".")[0] in ("collage", "searchers", "estimators")}
-    allowed = ("collage.runtime", "collage.report", "collage.errors", "collage.tensor_spec")
+    allowed = ("collage.runtime", "collage.report", "collage.errors", "collage.interrupt", "collage.tensor_spec")
     assert {name for name in ours if name != "collage" and not name.startswith(allowed)} == set()
     assert not loaded & {"onnx", "sqlalchemy", "joblib", "sklearn", "xgboost"}
     assert "output  y: float32[2, 8]" in done.stdout
