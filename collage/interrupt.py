@@ -1,58 +1,65 @@
 """Ctrl-C that is not lost in a compiler.
 
 When the interrupt arrives while TVM runs one of its own Python parts, Python raises KeyboardInterrupt there, and on
-its way through TVM's C++ it becomes a RuntimeError without a message: a candidate would count as one that does not
-compile, be recorded so, and the run would go on. So the interrupt waits until TVM has returned.
+its way through TVM's C++ it becomes a RuntimeError without a message; or the linker that TVM has started is
+interrupted too, and TVM reports that. Either way a candidate would count as one that does not compile, be recorded so,
+and the run would go on. So the interrupt waits until TVM has returned.
 """
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from types import FrameType
+from types import FrameType, TracebackType
+from typing import Any
 
-_RETRY_S = 0.05
+from collage.errors import SearchInterrupted
 
 
-@contextmanager
-def interruptible() -> Iterator[None]:
+class interruptible:
     """Inside, Ctrl-C raises KeyboardInterrupt as soon as no function of TVM is running.
 
-    Does nothing outside of the main thread, and where somebody else handles SIGINT already.
+    Should the interrupt get lost all the same, KeyboardInterrupt is raised at the end. Does nothing outside of the main
+    thread, and where somebody else handles SIGINT already.
     """
-    mine = threading.current_thread() is threading.main_thread()
-    if not mine or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield
-        return
-    boundary = sys._getframe(2)  # whose `with` this is; contextlib is in between
-    retries: list[threading.Timer] = []
 
-    def handle(number: int, frame: FrameType | None) -> None:
-        if not _inside_tvm(frame, boundary):
+    def __enter__(self) -> None:
+        main = threading.current_thread() is threading.main_thread()
+        self._active = main and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        self._pressed = False
+        self._boundary = sys._getframe(1)
+        if self._active:
+            signal.signal(signal.SIGINT, self._interrupt)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._active:
+            if self._pressed:
+                sys.setprofile(None)
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        del self._boundary
+        if self._pressed and not isinstance(error, (KeyboardInterrupt, SearchInterrupted)):
+            raise KeyboardInterrupt from error
+
+    def _interrupt(self, _number: int, frame: FrameType | None) -> None:
+        self._pressed = True
+        busy = self._outermost_of_tvm(frame)
+        if busy is None:
             raise KeyboardInterrupt
-        if not any(timer.is_alive() for timer in retries):
-            timer = threading.Timer(_RETRY_S, os.kill, (os.getpid(), number))
-            timer.daemon = True
-            retries[:] = [timer]
-            timer.start()
 
-    signal.signal(signal.SIGINT, handle)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        for timer in retries:
-            timer.cancel()
+        def on_return(returning: FrameType, event: str, _argument: Any) -> None:
+            if returning is busy and event == "return":  # whether it returns a value or raises something
+                raise KeyboardInterrupt
 
+        sys.setprofile(on_return)
 
-def _inside_tvm(frame: FrameType | None, boundary: FrameType) -> bool:
-    """Whether a function of TVM is running between here and the frame that began."""
-    while frame is not None and frame is not boundary:
-        if str(frame.f_globals.get("__name__", "")).partition(".")[0] in ("tvm", "tvm_ffi"):
-            return True
-        frame = frame.f_back
-    return False
+    def _outermost_of_tvm(self, frame: FrameType | None) -> FrameType | None:
+        """The first function of TVM that was called since the block began and has not returned; None without one."""
+        found = None
+        while frame is not None and frame is not self._boundary:
+            if str(frame.f_globals.get("__name__", "")).partition(".")[0] in ("tvm", "tvm_ffi"):
+                found = frame
+            frame = frame.f_back
+        return found
