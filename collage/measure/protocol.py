@@ -39,7 +39,7 @@ class Protocol:
     evict_bytes: int = 8 << 20
     span: Literal["kernels", "call"] = "kernels"
     tolerance: float = 1e-4
-    version: int = 1
+    version: int = 2
 
     def as_dict(self) -> dict[str, Any]:
         """For keys and records."""

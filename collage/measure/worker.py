@@ -23,6 +23,10 @@ from collage.measure.protocol import Protocol
 from collage.measure.statistics import converged
 from collage.runtime.threads import configure_threads
 
+SLOW = "stopped early: far slower than its rivals"
+#: A single run counts when it is this many times beyond `Protocol.slow_factor`.
+_HOPELESS = 8
+
 Say = Callable[[Event], None]
 
 
@@ -77,16 +81,17 @@ def sample(
 ) -> dict[int, tuple[list[float], str]]:
     """Rounds over all rivals until each has converged, is hopeless, or time is up.
 
-    A rival `slow_factor` times slower than the fastest keeps the one or two samples that it has: it cannot win, and
-    an upper bound on how bad it is would cost as much as all others together.
+    A rival that is far slower than the fastest keeps the few samples that it has: it cannot win, and knowing better how
+    bad it is would cost as much as all others together. One run may be slow by accident, so only a hopeless factor
+    counts then; after three samples even the best of them has to be `slow_factor` times slower.
     """
     samples: dict[int, list[float]] = {i: [] for i in rivals}
     reasons: dict[int, str] = {}
     fastest = min(first.values(), default=0.0)
     for i, seconds in first.items():
-        if seconds > protocol.slow_factor * fastest and seconds > 2e-4:
+        if seconds > _HOPELESS * protocol.slow_factor * fastest:
             samples[i].append(seconds)
-            reasons[i] = "stopped early: far slower than its rivals"
+            reasons[i] = SLOW
     started = time.monotonic()
     round_number = 0
     while len(reasons) < len(rivals):
@@ -100,9 +105,11 @@ def sample(
             if round_number >= protocol.warmup:
                 samples[i].append(seconds)
         round_number += 1
-        for i in rivals:
-            reason = _stop(samples[i], protocol, time.monotonic() - started)
-            if i not in reasons and reason:
+        best = min(float(np.median(s)) for i, s in samples.items() if s) if any(samples.values()) else 0.0
+        for i in turns:
+            if len(samples[i]) >= 3 and min(samples[i]) > protocol.slow_factor * best:
+                reasons[i] = SLOW
+            elif reason := _stop(samples[i], protocol, time.monotonic() - started):
                 reasons[i] = reason
     return {i: (samples[i], reasons[i]) for i in rivals}
 
