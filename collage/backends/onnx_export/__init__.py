@@ -3,7 +3,7 @@
 TVM reads ONNX but does not write it. OpenVINO and ONNX Runtime both read it, so one exporter feeds both. It takes what
 the frontend leaves (static shapes, A-normal form, weights bound as constants) and writes opset 20, which both read.
 
-There is one small converter per Relax operator (`elementwise`, `windows`, `layers`, `movement`, `reduction`).
+There is one small converter per Relax operator, in one file per family of operators.
 A converter either writes ONNX nodes that mean exactly what the Relax operator means, attribute by attribute, or raises
 `Unsupported` with the reason. `unsupported_reason` is a dry run of the same converter, so a predicate made from it
 promises exactly what `export_onnx` does.

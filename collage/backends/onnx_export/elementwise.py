@@ -1,4 +1,4 @@
-"""Converters of elementwise operators: arithmetic, comparison, logic, activations, casts."""
+"""Converters of elementwise operators: arithmetic, comparison, logic, selection, casts."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from collage.backends.onnx_export.conversion import (
     NUMERIC,
     Conversion,
     Converter,
-    axis_of,
     table,
 )
-from collage.backends.onnx_export.graph import Value, Values
+from collage.backends.onnx_export.graph import Value
 
 
 def unary(op: str, dtypes: tuple[str, ...] = FLOAT) -> Converter:
@@ -120,60 +119,6 @@ def _clip(c: Conversion) -> Value:
     return c.emit("Clip", c.value(0), low, high) if high else c.emit("Clip", c.value(0), low)
 
 
-def _silu(c: Conversion) -> Value:
-    c.require_dtype(FLOAT)
-    return c.emit("Mul", c.value(0), c.emit("Sigmoid", c.value(0)))
-
-
-def _gelu(approximate: str) -> Converter:
-    def convert(c: Conversion) -> Value:
-        c.require_dtype(FLOAT)
-        return c.emit("Gelu", c.value(0), approximate=approximate)
-
-    return convert
-
-
-def _leaky_relu(c: Conversion) -> Value:
-    c.require_dtype(FLOAT)
-    return c.emit("LeakyRelu", c.value(0), alpha=float(c.attrs.alpha))
-
-
-def _prelu(c: Conversion) -> Value:
-    c.require_dtype(FLOAT, 0, 1)
-    data, slope = c.type(0), c.type(1)
-    axis = axis_of(c.attrs.axis, data.rank)
-    c.require(slope.size in (1, data.shape[axis]), f"a slope of shape {slope.shape}")
-    # Of full rank: OpenVINO takes a slope of rank 1 for the channels', whatever axis it broadcasts to.
-    aligned = [slope.size if i == axis else 1 for i in range(data.rank)]
-    return c.emit("PRelu", c.value(0), c.reshape(c.value(1), aligned))
-
-
-def _softplus(c: Conversion) -> Value:
-    c.require_dtype(FLOAT)
-    beta, threshold = float(c.attrs.beta), float(c.attrs.threshold)
-    # Above the threshold Relax returns x itself; from 16 on, log(1 + e^x) is x in float32.
-    c.require(beta > 0 and threshold >= 16, f"softplus with beta {beta} and threshold {threshold}")
-    if beta == 1:
-        return c.emit("Softplus", c.value(0))
-    scaled = c.emit("Softplus", c.emit("Mul", c.value(0), c.scalar(beta, "float32")))
-    return c.emit("Div", scaled, c.scalar(beta, "float32"))
-
-
-def _softmax(op: str) -> Converter:
-    def convert(c: Conversion) -> Value:
-        c.require_dtype(FLOAT)
-        return c.emit(op, c.value(0), axis=axis_of(c.attrs.axis, c.type(0).rank))
-
-    return convert
-
-
-def _dropout(c: Conversion) -> Values:
-    """At inference Relax's dropout passes its operand through, with a mask of ones."""
-    c.require_dtype(FLOAT)
-    ones = c.emit("Expand", c.scalar(1, "float32"), c.graph.ints(c.type(0).shape))
-    return c.value(0), ones
-
-
 def _astype(c: Conversion) -> Value:
     source, target = c.type(0).dtype, c.result.dtype
     # A float outside the range of an integer dtype has no defined value, and the narrow ones are easily left.
@@ -187,45 +132,17 @@ def _where(c: Conversion) -> Value:
     return c.emit("Where", c.value(0), c.value(1), c.value(2))
 
 
-def _full(fill: float | None, like: bool) -> Converter:
-    """A tensor of one value: `fill`, or operand 1."""
-
-    def convert(c: Conversion) -> Value:
-        result = c.result
-        if fill is not None:
-            value = c.scalar(fill, result.dtype)
-        else:
-            c.require(c.type(1).size == 1, "the fill value is no scalar")
-            value = c.reshape(c.cast(c.value(1), c.type(1).dtype, result.dtype), [1] * len(result.shape))
-        # The shape is static, but an input that nothing reads would be dropped from the model.
-        shape = c.emit("Shape", c.value(0)) if like else c.graph.ints(result.shape)
-        return c.emit("Expand", value, shape)
-
-    return convert
-
-
-def _arange(c: Conversion) -> Value:
-    start, stop, step = (c.number(i) for i in range(3))
-    return c.graph.constant(np.arange(start, stop, step, dtype=c.result.dtype))
-
-
+_SAME_NAME = (
+    *("acos", "acosh", "asin", "asinh", "atan", "atanh", "ceil", "cos", "cosh", "erf", "exp", "floor", "log", "round"),
+    *("sigmoid", "sign", "sin", "sinh", "sqrt", "tan", "tanh"),
+)
 _UNARY = {
     "relax.abs": ("Abs", NUMERIC),
     "relax.negative": ("Neg", NUMERIC),
     "relax.logical_not": ("Not", BOOL),
-    "relax.nn.relu": ("Relu", FLOAT),
-    **{
-        f"relax.{name}": (name.capitalize(), FLOAT)
-        for name in ("acos", "acosh", "asin", "asinh", "atan", "atanh", "ceil")
-    },
-    **{f"relax.{name}": (name.capitalize(), FLOAT) for name in ("cos", "cosh", "erf", "exp", "floor", "log", "round")},
-    **{
-        f"relax.{name}": (name.capitalize(), FLOAT)
-        for name in ("sigmoid", "sign", "sin", "sinh", "sqrt", "tan", "tanh")
-    },
+    **{f"relax.{name}": (name.capitalize(), FLOAT) for name in _SAME_NAME},
     "relax.isnan": ("IsNaN", FLOAT),
     "relax.isinf": ("IsInf", FLOAT),
-    "relax.nn.selu": ("Selu", FLOAT),
 }
 
 _BINARY = {
@@ -261,22 +178,6 @@ CONVERTERS = table(
     ("relax.trunc", _trunc),
     ("relax.isfinite", _isfinite),
     ("relax.clip", _clip),
-    ("relax.nn.silu", _silu),
-    ("relax.nn.gelu", _gelu("none")),
-    ("relax.nn.gelu_tanh", _gelu("tanh")),
-    ("relax.nn.leakyrelu", _leaky_relu),
-    ("relax.nn.prelu", _prelu),
-    ("relax.nn.softplus", _softplus),
-    ("relax.nn.softmax", _softmax("Softmax")),
-    ("relax.nn.log_softmax", _softmax("LogSoftmax")),
-    ("relax.nn.dropout", _dropout),
     ("relax.astype", _astype),
     ("relax.where", _where),
-    ("relax.full", _full(None, like=False)),
-    ("relax.full_like", _full(None, like=True)),
-    ("relax.zeros", _full(0, like=False)),
-    ("relax.zeros_like", _full(0, like=True)),
-    ("relax.ones", _full(1, like=False)),
-    ("relax.ones_like", _full(1, like=True)),
-    ("relax.arange", _arange),
 )

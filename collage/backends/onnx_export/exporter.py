@@ -9,7 +9,7 @@ import onnx
 import tvm
 from tvm import relax
 
-from collage.backends.onnx_export import elementwise, layers, movement, reduction, windows
+from collage.backends.onnx_export import activations, creation, elementwise, layers, movement, reduction, windows
 from collage.backends.onnx_export.conversion import (
     Conversion,
     Unsupported,
@@ -20,9 +20,8 @@ from collage.backends.onnx_export.conversion import (
 from collage.backends.onnx_export.graph import GraphBuilder, Value, Values
 from collage.errors import CodegenError
 
-_TABLE = table(
-    *(entry for family in (elementwise, windows, layers, movement, reduction) for entry in family.CONVERTERS.items())
-)
+_FAMILIES = (elementwise, activations, windows, layers, movement, creation, reduction)
+_TABLE = table(*(entry for family in _FAMILIES for entry in family.CONVERTERS.items()))
 
 
 def supported_operators() -> frozenset[str]:
