@@ -7,15 +7,20 @@ rules where there are none (`tvm_schedule`).
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import tvm
 
 from collage.backends.base import Availability, Backend, Style
 from collage.backends.source_digest import source_digest
+from collage.backends.tvm_records import TunedKernel, records_digest
+from collage.errors import RecordsError
 
 if TYPE_CHECKING:
     from collage.rules.base import PartitionRule
+
+Progress = Callable[[str], None]
 
 
 class TVMBackend(Backend):
@@ -50,9 +55,23 @@ class TVMBackend(Backend):
 
     def configuration(self) -> dict[str, Any]:
         """What decides how kernels are made: our own rules, and the tuning records, each as a digest of its content."""
-        from collage.backends.tvm_tune import records_digest
-
         return {"code": source_digest("backends/tvm*.py"), "tuning": records_digest(self.tuning_records)}
+
+    def tune(self, modules: Iterable[Any], threads: int, progress: Progress = lambda _: None) -> list[TunedKernel]:
+        """Tune the kernels of partitioned modules that have no record yet; nothing when no trials were asked for.
+
+        Raises
+        ------
+        RecordsError: no folder for the records was given, or it cannot be written.
+        """
+        if self.tune_trials <= 0:
+            return []
+        if self.tuning_records is None:
+            raise RecordsError("tuning needs a folder for its records: TVMBackend(tuning_records=...)")
+        from collage.backends.tvm_lower import cpu_target
+        from collage.backends.tvm_tune import tune
+
+        return tune(modules, cpu_target(threads), self.tune_trials, self.tuning_records, progress)
 
 
 @functools.cache

@@ -63,9 +63,9 @@ def legalize_transposed(builder: relax.BlockBuilder, call: relax.Call) -> Any:
         return call.op.get_attr("FLegalize")(builder, call)
     kernel = functools.partial(
         transposed_convolution,
-        strides=tuple(int(s) for s in attrs.strides),
-        padding=tuple(int(p) for p in attrs.padding[:2]),
-        out=tuple(int(d) for d in call.ty.shape.values[2:]),
+        strides=(int(attrs.strides[0]), int(attrs.strides[1])),
+        padding=(int(attrs.padding[0]), int(attrs.padding[1])),
+        out=(int(call.ty.shape.values[2]), int(call.ty.shape.values[3])),
     )
     return builder.call_te(kernel, *call.args, primfunc_name_hint="conv2d_transpose")
 

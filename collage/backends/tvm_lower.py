@@ -16,8 +16,8 @@ from tvm.relax.backend.cpu_generic import pipeline as cpu_pipeline
 
 from collage.backends.tvm_legalize import LEGALIZATIONS
 from collage.backends.tvm_math import use_vector_math
+from collage.backends.tvm_records import TuningRecords
 from collage.backends.tvm_schedule import schedule
-from collage.backends.tvm_tune import TuningRecords
 from collage.errors import CodegenError
 
 
