@@ -10,6 +10,7 @@ from typing import Any
 from tvm import ir, relax, te, tirx
 
 from collage.backends.tvm_convolution import LANES, Shape, convolution, transposed_convolution
+from collage.backends.tvm_extremum import legalize_max, legalize_min
 
 
 def legalize_convolution(builder: relax.BlockBuilder, call: relax.Call) -> Any:
@@ -138,6 +139,8 @@ def _plain_floats(call: relax.Call) -> bool:
 
 #: For `relax.transform.LegalizeOps`: operator -> its legalisation.
 LEGALIZATIONS = {
+    "relax.max": legalize_max,
+    "relax.min": legalize_min,
     **{f"relax.nn.conv{rank}d": legalize_convolution for rank in (1, 2, 3)},
     "relax.nn.conv2d_transpose": legalize_transposed,
     "relax.matmul": legalize_matmul,

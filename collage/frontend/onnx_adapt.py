@@ -12,6 +12,7 @@ from types import MappingProxyType
 from collage.errors import FrontendError, UnsupportedOperatorError
 from collage.frontend.onnx_file import describe
 from collage.frontend.onnx_node import Node, shape_of
+from collage.frontend.specs import dtype_of
 
 #: (operator, attribute) -> the only value that TVM's converter implements.
 _IMPLEMENTED = MappingProxyType(
@@ -46,10 +47,27 @@ def adapt(node: Node) -> None:
             value = value.decode() if isinstance(value, bytes) else value
             if value != implemented:
                 raise UnsupportedOperatorError(f"{describe(node.proto)}: {attribute}={value} is not supported")
+    if operator == "Resize":
+        _check_scales(node)
+    if operator == "BitShift" and not dtype_of(node.input(0).ty).startswith("uint"):
+        raise UnsupportedOperatorError(f"{describe(node.proto)}: shifts of signed integers are not supported")
     if operator == "ConvTranspose":
         _transposed_padding(node)
     elif "auto_pad" in node.attributes:
         _convolution_padding(node)
+
+
+def _check_scales(node: Node) -> None:
+    """TVM's converter rounds the size and then resizes by the rounded size over the old one, not by the scale."""
+    sizes = node.array(3)
+    scales = node.array(1 if node.opset < 11 else 2)
+    if scales is None or not scales.size or (sizes is not None and sizes.size):
+        return
+    for extent, scale in zip(shape_of(node.input(0)), scales.tolist(), strict=False):
+        if abs(extent * scale - round(extent * scale)) > 1e-3:
+            raise UnsupportedOperatorError(
+                f"{describe(node.proto)}: scales={scales.tolist()} do not give whole extents, which is not supported"
+            )
 
 
 def _convolution_padding(node: Node) -> None:

@@ -11,7 +11,8 @@ What is changed, and why:
 - Softmax and its like before opset 13: without the two reshapes when they change nothing;
 - Cast: one `astype` (ONNX leaves float to integer out of range undefined);
 - LayerNormalization: also its second and third output; InstanceNormalization: one operator; Dropout: gone;
-- Pow: with an exponent of another dtype; IsInf: with a sign; Elu: in the dtype of its input.
+- Pow: with an exponent of another dtype; IsInf: with a sign; Elu: in the dtype of its input;
+- Mod: of floats by infinite divisors.
 """
 
 from __future__ import annotations
@@ -219,6 +220,19 @@ def _pow(node: Node) -> Any:
     return op.astype(op.power(op.astype(base, other), exponent), own)
 
 
+def _mod(node: Node) -> Any:
+    left, right = node.input(0), node.input(1)
+    if node.attributes.get("fmod", 0):
+        return op.mod(left, right)
+    dtype = dtype_of(left.ty)
+    if "float" not in dtype:
+        return op.floor_mod(left, right)
+    # Not left - floor(left / right) * right, which is no number where the divisor is infinite.
+    zero, rest = constant(0.0, dtype), op.mod(left, right)
+    apart = op.logical_xor(op.less(rest, zero), op.less(right, zero))
+    return op.where(op.logical_and(op.not_equal(rest, zero), apart), op.add(rest, right), rest)
+
+
 def _is_inf(node: Node) -> Any:
     data = node.input(0)
     positive, negative = node.attributes.get("detect_positive", 1), node.attributes.get("detect_negative", 1)
@@ -264,6 +278,7 @@ CONVERTERS: Mapping[str, Converter] = MappingProxyType(
         "Max": _pairwise(op.maximum),
         "Mean": _mean,
         "Min": _pairwise(op.minimum),
+        "Mod": _mod,
         "Pad": _pad,
         "Pow": _pow,
         "Shape": _shape,
