@@ -181,7 +181,7 @@ class _Session:
             priorities={name: backend.priority for name, backend in self.backends.items()},
             budget_s=budget_s,
             seed=self.seed,
-            progress=self.reporter.note,
+            progress=lambda line: self.reporter.step(line, 0),
         )
         found = searcher.search(problem)
         rivals = self._single_backend(searcher, candidates, problem)

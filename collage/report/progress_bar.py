@@ -56,14 +56,11 @@ class ProgressBar(Reporter):
         elif time.monotonic() - self._last_line >= self._interval:
             self._last_line = time.monotonic()
             of = f" of {self._total}" if self._total else ""
-            self._line(f"{self._name}: {self._done}{of} ({label}){', ' if left else ''}{left}")
+            done = f": {self._done}{of} ({label})" if self._done else f": {label}"
+            self._line(f"{self._name}{done}{', ' if left else ''}{left}")
 
     def note(self, line: str) -> None:
-        if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, label=line)
-        elif time.monotonic() - self._last_line >= self._interval:
-            self._last_line = time.monotonic()
-            self._line(line)
+        self._line(f"note: {line}")
 
     def close(self) -> None:
         """Take the bar away. Whether the last stage came to its end is not known here, so nothing is said of it."""
