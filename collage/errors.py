@@ -1,7 +1,7 @@
 """Every error that Collage raises, in one tree.
 
-A message says what went wrong, on what (node, operator, backend, file), and what to do about it. The command line prints
-the message alone and exits with status 2; `--verbose` shows the traceback.
+A message says what went wrong, on what (node, operator, backend, file), and what to do about it. The command line
+prints the message alone and exits with status 2; `--verbose` shows the traceback.
 """
 
 

@@ -9,14 +9,8 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
-from functools import cache
 from itertools import permutations, product
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-import tvm
-from tvm import relax
 
 from collage.backends.base import Backend
 from collage.candidates import CandidatePartition
@@ -30,6 +24,7 @@ from collage.graph.index_set import IndexSet
 from collage.graph.sub_graph import SubGraph
 from collage.measure.artifact import Artifact
 from collage.measure.end_to_end import measure_plans, prepare_plan
+from collage.measure.probe import two_convolutions
 from collage.measure.protocol import Protocol
 from collage.measure.reference import ReferenceRun
 from collage.measure.runner import Measurement
@@ -38,8 +33,6 @@ from collage.progress import Reporter
 from collage.records import Record, RecordDatabase
 from collage.records.key import transition_key
 from collage.rewrite import apply
-
-_SHAPE = (1, 32, 28, 28)
 
 
 def transition_costs(
@@ -51,7 +44,7 @@ def transition_costs(
     A difference inside the confidence interval counts as zero.
     """
     pairs = list(permutations(backends, 2))
-    structure = structure_hash(describe_structure(_two_convolutions()))
+    structure = structure_hash(describe_structure(two_convolutions()))
     device = describe(backends[0].device) if backends else None
     keys = {(a.name, b.name): transition_key(structure, a, b, device, threads, protocol) for a, b in pairs if device}
     known = records.costs(keys.values())
@@ -64,7 +57,7 @@ def transition_costs(
 
 
 def _measure(backends: Sequence[Backend], threads: int, protocol: Protocol) -> dict[tuple[str, str], Cost]:
-    module = _two_convolutions()
+    module = two_convolutions()
     graph = DataflowGraph.from_module(module)
     run = ReferenceRun(module, graph, threads)
     found: dict[tuple[str, str], Measurement] = {}
@@ -99,21 +92,3 @@ def _candidate(graph: DataflowGraph, half: int, backend: Backend) -> CandidatePa
     nodes = list(graph.coverable)
     middle = len(nodes) // 2
     return CandidatePartition(SubGraph(graph, IndexSet(nodes[:middle] if half == 0 else nodes[middle:])), backend.name)
-
-
-@cache
-def _two_convolutions() -> Any:
-    """conv2d, relu, conv2d, relu on a 1x32x28x28 tensor: the two halves are equal."""
-    rng = np.random.default_rng(0)
-    builder = relax.BlockBuilder()
-    x = relax.Var("x", relax.TensorType(_SHAPE, "float32"))
-    with builder.function("main", [x]):
-        with builder.dataflow():
-            value: Any = x
-            for _ in range(2):
-                weight = relax.const(rng.standard_normal((32, 32, 3, 3), dtype=np.float32) * 0.06)
-                value = builder.emit(relax.op.nn.relu(builder.emit(relax.op.nn.conv2d(value, weight, padding=(1, 1)))))
-            result = builder.emit_output(value)
-        builder.emit_func_output(result)
-    module: tvm.IRModule = builder.get()
-    return relax.transform.CanonicalizeBindings()(module)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from collage.measure.artifact import Artifact, Preparation, prepare, write_array
 from collage.measure.builder import build_all
 from collage.measure.check import WRONG, wrong_numbers
 from collage.measure.job import Job
+from collage.measure.probe import two_convolutions
 from collage.measure.protocol import Protocol
 from collage.measure.reference import ReferenceRun
 from collage.measure.runner import Measurement, Runner
@@ -92,12 +94,26 @@ class _DeviceEstimator(CostEstimator):
         costs: dict[Workload, Cost] = {}
         jobs = self.build_jobs or default_threads()
         ordered = sorted(groups.values(), key=lambda rivals: len(rivals[0].operators))
-        with Runner(workloads[0].threads, self.timeout_s) as runner:
+        with (
+            tempfile.TemporaryDirectory(prefix="collage-") as folder,
+            Runner(workloads[0].threads, self.timeout_s) as runner,
+        ):
+            wakers = self._build_wakers(workloads, Path(folder), jobs)
             for batch in _batches(ordered, 8 * jobs):
-                costs.update(self._measure_batch(batch, runner, jobs))
+                costs.update(self._measure_batch(batch, runner, jobs, wakers))
         return [costs[w] for w in workloads]
 
-    def _measure_batch(self, batch: list[Rivals], runner: Runner, jobs: int) -> dict[Workload, Cost]:
+    def _build_wakers(self, workloads: Sequence[Workload], folder: Path, jobs: int) -> dict[str, Artifact]:
+        """The probe on every backend that takes it; a backend that does not is timed as its threads happen to be."""
+        backends = {w.backend.name: w.backend for w in workloads}
+        threads = workloads[0].threads
+        probes = [Workload.of_module(two_convolutions(), backend, threads) for backend in backends.values()]
+        built = self._build([probes], folder, jobs)
+        return {w.backend.name: a for w, a in built.items() if isinstance(a, Artifact)}
+
+    def _measure_batch(
+        self, batch: list[Rivals], runner: Runner, jobs: int, wakers: Mapping[str, Artifact]
+    ) -> dict[Workload, Cost]:
         costs: dict[Workload, Cost] = {}
         with tempfile.TemporaryDirectory(prefix="collage-") as folder:
             built = self._build(batch, Path(folder), jobs)
@@ -108,9 +124,8 @@ class _DeviceEstimator(CostEstimator):
                         costs[workload] = self._record(workload, Measurement(reason=str(built[workload])))
                 if ready:
                     self.reporter.step(ready[0].label.partition(" ")[2], 0)
-                    measured = self._measure_rivals(
-                        ready, [built[w] for w in ready], runner, Path(folder) / f"data{number}"
-                    )
+                    artifacts = [_awake(built[w], wakers.get(w.backend.name)) for w in ready]
+                    measured = self._measure_rivals(ready, artifacts, runner, Path(folder) / f"data{number}")
                     for workload, measurement in zip(ready, measured, strict=True):
                         costs[workload] = self._record(workload, measurement)
                 self.reporter.step(rivals[0].label.partition(" ")[2], len(rivals))
@@ -173,6 +188,10 @@ class _DeviceEstimator(CostEstimator):
         )
         self.records.put(record)
         return cost
+
+
+def _awake(artifact: Artifact | str, waker: Artifact | None) -> Artifact | str:
+    return replace(artifact, waker=waker) if isinstance(artifact, Artifact) else artifact
 
 
 def cost_of(measurement: Measurement) -> Cost:

@@ -36,11 +36,13 @@ class Artifact:
     library: path of the shared library with the VM's bytecode and the native kernels.
     weights: paths of `.npy` files that follow the inputs as arguments of `main`.
     blobs: what the engines run; their symbols are what the library calls.
+    waker: the probe on the same backend, run before every cold sample; None leaves threads as they are.
     """
 
     library: str
     weights: tuple[str, ...] = ()
     blobs: tuple[Blob, ...] = ()
+    waker: Artifact | None = None
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from tvm.runtime.vm import VirtualMachine
 
 from collage.measure import instrument
 from collage.measure.artifact import Artifact
+from collage.measure.probe import SHAPE
 from collage.measure.protocol import Protocol
 from collage.runtime import engines
 
@@ -20,7 +21,7 @@ from collage.runtime import engines
 class LoadedArtifact:
     """One rival, ready to run."""
 
-    def __init__(self, artifact: Artifact, inputs: list[Any]) -> None:
+    def __init__(self, artifact: Artifact, inputs: list[Any], waker: LoadedArtifact | None = None) -> None:
         for blob in artifact.blobs:
             run = engines.create(blob.engine, Path(blob.path).read_bytes(), dict(blob.options))
             tvm_ffi.register_global_func(blob.symbol, run, override=True)
@@ -28,6 +29,11 @@ class LoadedArtifact:
         self.inputs = inputs
         self._arguments = [*inputs, *(tvm.runtime.tensor(np.load(path)) for path in artifact.weights)]
         self._main = self.vm["main"]
+        self._waker = waker
+
+    def call(self) -> None:
+        """Run once, for its effect on threads."""
+        self._main(*self._arguments)
 
     def run(self) -> list[Any]:
         """The outputs, as arrays."""
@@ -40,6 +46,8 @@ class LoadedArtifact:
         """
         if protocol.weights == "cold":
             instrument.evict(protocol.evict_bytes, threads)
+            if self._waker is not None:
+                self._waker.call()
             instrument.touch(self.inputs)
         if protocol.span == "call":
             begin = time.perf_counter()
@@ -47,3 +55,19 @@ class LoadedArtifact:
             return time.perf_counter() - begin
         found = instrument.spans(self.vm, lambda: self._main(*self._arguments))
         return found[-1].end - found[0].begin if found else 0.0
+
+
+class Wakers:
+    """The probes that this process has loaded: one per backend, for all candidates."""
+
+    def __init__(self) -> None:
+        self._loaded: dict[tuple[str, ...], LoadedArtifact] = {}
+
+    def of(self, artifact: Artifact) -> LoadedArtifact | None:
+        """What wakes the threads of the artifact's backend."""
+        if artifact.waker is None:
+            return None
+        key = (artifact.waker.library, *(blob.path for blob in artifact.waker.blobs))
+        if key not in self._loaded:
+            self._loaded[key] = LoadedArtifact(artifact.waker, [tvm.runtime.tensor(np.ones(SHAPE, "float32"))])
+        return self._loaded[key]

@@ -12,8 +12,9 @@ class Protocol:
 
     Attributes
     ----------
-    weights: "cold" overwrites the caches before every sample and then brings the activations back, as in a network
-        where weights stream from memory and the producer has just written its result; "hot" repeats without that.
+    weights: "cold" overwrites the caches before every sample, wakes the backend's threads and brings the activations
+        back, as in a network where weights stream from memory and the producer has just written its result; "hot"
+        repeats without that.
     warmup: rounds that are not counted.
     discard: runs at the beginning of every turn that are not counted: what the rival before left in the caches, and
         threads asleep, would otherwise be charged to whoever comes next.
@@ -39,7 +40,7 @@ class Protocol:
     evict_bytes: int = 8 << 20
     span: Literal["kernels", "call"] = "kernels"
     tolerance: float = 1e-4
-    version: int = 2
+    version: int = 3
 
     def as_dict(self) -> dict[str, Any]:
         """For keys and records."""

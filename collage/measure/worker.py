@@ -18,7 +18,7 @@ import tvm
 
 from collage.measure.check import wrong_numbers
 from collage.measure.job import Begin, Done, Event, Failed, Job, Timed, receive, send
-from collage.measure.loaded import LoadedArtifact
+from collage.measure.loaded import LoadedArtifact, Wakers
 from collage.measure.protocol import Protocol
 from collage.measure.statistics import converged
 from collage.runtime.threads import configure_threads
@@ -42,16 +42,17 @@ def main() -> None:
 
 
 def serve(jobs: IO[bytes], events: IO[bytes]) -> None:
+    wakers = Wakers()
     while True:
         try:
             job = receive(jobs)
         except EOFError:
             return
-        run(job, lambda event: send(events, event))
+        run(job, wakers, lambda event: send(events, event))
         send(events, Done())
 
 
-def run(job: Job, say: Say) -> None:
+def run(job: Job, wakers: Wakers, say: Say) -> None:
     """Load and check every rival, then sample those that are right."""
     configure_threads(job.threads)
     inputs = [tvm.runtime.tensor(np.load(path)) for path in job.inputs]
@@ -61,7 +62,7 @@ def run(job: Job, say: Say) -> None:
     for i, artifact in enumerate(job.artifacts):
         say(Begin(i, "loading"))
         try:
-            loaded = LoadedArtifact(artifact, inputs)
+            loaded = LoadedArtifact(artifact, inputs, wakers.of(artifact))
             say(Begin(i, "running"))
             problem = wrong_numbers(loaded.run(), expected, job.protocol.tolerance)
             if problem is None:
