@@ -87,10 +87,12 @@ def flat_geometry(shape: Shape, itemsize: int) -> Geometry:
     _, below, beside = shape.reach
     depth, phases = shape.kernel[0], shape.phases[1] * shape.phases[2]
     position_bytes = shape.group_in * depth * phases * itemsize
+    # With few output channels to share a vector, several vectors at a time have to hide the latency of additions.
+    unit = LANES * (4 if shape.group_out <= 4 else 2 if shape.group_out <= 12 else 1)
     best: tuple[float, Geometry] | None = None
     for rows in (r for r in range(height, 0, -1) if height % r == 0):
         for stride in range(width + beside, width + beside + LANES):
-            padded = next(p for p in range(rows, rows + LANES) if p * stride % LANES == 0)
+            padded = next(p for p in range(rows, rows + unit) if p * stride % unit == 0)
             geometry = Geometry(rows, padded, stride)
             slab = (padded + below) * stride * position_bytes
             score = geometry.extent / (rows * width) + 0.1 * min(max(slab / SLAB - 1.0, 0.0), 8.0)

@@ -12,6 +12,7 @@ left is a sequence of loop nests.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -54,7 +55,7 @@ class Machine:
         return max(self.vector_bits // max(int(tvm.DataType(str(dtype)).bits), 8), 1)
 
 
-Rule = Callable[[s_tir.Schedule, Machine], bool]
+Step = Callable[[s_tir.Schedule, Machine], bool]
 
 
 def schedule(func: tvm.tirx.PrimFunc, target: tvm.target.Target) -> tvm.tirx.PrimFunc:
@@ -63,21 +64,21 @@ def schedule(func: tvm.tirx.PrimFunc, target: tvm.target.Target) -> tvm.tirx.Pri
     from collage.backends.tvm_schedule_rows import schedule_rows
 
     machine = Machine.of(target)
-    normal = _attempt(s_tir.Schedule(tvm.IRModule({"main": func})), normalize, machine)
+    normal = attempt(s_tir.Schedule(tvm.IRModule({"main": func})), normalize, machine)
     if normal is None:
         return func
-    for rule in (schedule_rows, schedule_nests):
-        done = _attempt(normal, rule, machine)
-        if done is not None:
-            return done.mod["main"].with_attrs(dict(func.attrs.items()))
-    return func
+    done = attempt(normal, schedule_rows, machine) or schedule_nests(normal, machine)
+    return done.mod["main"].with_attrs(dict(func.attrs.items()))
 
 
-def _attempt(sch: s_tir.Schedule, rule: Rule, machine: Machine) -> s_tir.Schedule | None:
-    """The schedule after a rule; None when the rule declines, or asks for what the kernel does not allow."""
+def attempt(sch: s_tir.Schedule, step: Step, machine: Machine) -> s_tir.Schedule | None:
+    """A copy of the schedule after a step; None when the step declines, or asks for what the kernel does not allow.
+
+    Handles of blocks and loops are good for the copy as well.
+    """
     trial = sch.copy()
     try:
-        return trial if rule(trial, machine) else None
+        return trial if step(trial, machine) else None
     except (RuntimeError, ValueError, TypeError, IndexError, KeyError):
         return None
 
@@ -104,22 +105,14 @@ def _rows_to_flat(stride: int, rank: int) -> tirx.IndexMap:
 
 
 def inline_producers(sch: s_tir.Schedule) -> None:
-    """Inline every stage that computes each element from its inputs alone, unless that repeats work or spoils a
-    consumer's memory walk.
-    """
-    changed = True
-    while changed:
-        changed = False
-        for rv in blocks_of(sch):
-            if _worth_inlining(sch, rv):
-                trial = sch.copy()
-                try:
-                    trial.compute_inline(rv)
-                except (RuntimeError, ValueError):
-                    continue
+    """Inline every stage that computes each element from its inputs alone, unless that repeats work."""
+    waiting = blocks_of(sch)
+    while waiting:
+        rv = waiting.pop(0)
+        if _worth_inlining(sch, rv):
+            # A stage that TVM cannot inline (it is an output, or is read in an irregular way) stays.
+            with contextlib.suppress(RuntimeError, ValueError):
                 sch.compute_inline(rv)
-                changed = True
-                break
 
 
 def _worth_inlining(sch: s_tir.Schedule, rv: Any) -> bool:
@@ -153,7 +146,4 @@ def blocks_of(sch: s_tir.Schedule) -> list[Any]:
 
 def is_worth_threads(block: Block, machine: Machine) -> bool:
     """Whether a nest has enough work for a parallel launch."""
-    per_element = 1 + HEAVY * block.heavy_calls
-    if block.reduced:
-        per_element = max(per_element, 1)
-    return machine.threads > 1 and block.elements * per_element >= PARALLEL_WORK
+    return machine.threads > 1 and block.elements * (1 + HEAVY * block.heavy_calls) >= PARALLEL_WORK

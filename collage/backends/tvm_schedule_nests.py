@@ -4,6 +4,7 @@ contiguous memory.
 
 from __future__ import annotations
 
+import functools
 from math import prod
 from typing import Any
 
@@ -11,32 +12,36 @@ from tvm import s_tir
 
 from collage.backends.tvm_blocks import Axis, Block
 from collage.backends.tvm_convolution import PADDED
-from collage.backends.tvm_schedule import Machine, blocks_of, is_worth_threads
+from collage.backends.tvm_schedule import Machine, attempt, blocks_of, is_worth_threads
 from collage.backends.tvm_schedule_tile import tile
 
-#: Reductions of at most this many elements keep their initial value inside: LLVM unrolls them, and makes vectors outside.
+#: Reductions of at most this many elements keep their initial value inside: LLVM unrolls them, and makes vectors
+#: outside.
 WINDOW = 64
 
 
-def schedule_nests(sch: s_tir.Schedule, machine: Machine) -> bool:
+def schedule_nests(sch: s_tir.Schedule, machine: Machine) -> s_tir.Schedule:
     """Tile the reductions that can be tiled, with their consumers where those fit; then each nest that is left."""
     for rv in blocks_of(sch):
-        block = Block(sch, rv)
-        if block.regular and block.reduced:
-            trial = sch.copy()
-            try:
-                taken = tile(trial, rv, machine)
-            except (RuntimeError, ValueError, TypeError, IndexError, KeyError):
-                taken = False
-            if taken:
-                tile(sch, rv, machine)
+        sch = attempt(sch, functools.partial(_tile, rv=rv), machine) or sch
     for rv in blocks_of(sch):
-        block = Block(sch, rv)
-        if block.regular and block.axes and _untouched(sch, block):
-            if block.reduced:
-                plain_reduction(sch, block, machine)
-            else:
-                elementwise(sch, block, machine)
+        sch = attempt(sch, functools.partial(_nest, rv=rv), machine) or sch
+    return sch
+
+
+def _tile(sch: s_tir.Schedule, machine: Machine, rv: Any) -> bool:
+    block = Block(sch, rv)
+    return block.regular and bool(block.reduced) and tile(sch, rv, machine)
+
+
+def _nest(sch: s_tir.Schedule, machine: Machine, rv: Any) -> bool:
+    block = Block(sch, rv)
+    if not block.regular or not block.axes or not _untouched(sch, block):
+        return False
+    if block.reduced:
+        plain_reduction(sch, block, machine)
+    else:
+        elementwise(sch, block, machine)
     return True
 
 
@@ -60,25 +65,19 @@ def elementwise(sch: s_tir.Schedule, block: Block, machine: Machine) -> None:
 
 
 def vector_group(block: Block) -> tuple[list[Axis], list[Axis]]:
-    """The axes split into outer ones and the innermost that can be walked as one contiguous axis."""
-    axes = block.spatial
-    accesses = [*block.loads, *block.stores]
-    group = [axes[-1]]
-    strides = [block.stride(access, axes[-1]) for access in accesses]
-    if PADDED in block.stmt.annotations:
-        return axes[:-1], group
-    for axis in reversed(axes[:-1]):
-        if block.depends_on_choice(axis) or block.depends_on_choice(group[0]):
+    """The axes split into outer ones and the innermost that all accesses walk as if they were one axis."""
+    axes, accesses = block.spatial, [*block.loads, *block.stores]
+    first = len(axes) - 1
+    strides = [block.stride(access, axes[first]) for access in accesses]
+    extent = axes[first].extent
+    while first > 0 and PADDED not in block.stmt.annotations:
+        outer = [block.stride(access, axes[first - 1]) for access in accesses]
+        joined = all(o is not None and s is not None and o == s * extent for o, s in zip(outer, strides, strict=True))
+        if not joined or block.depends_on_choice(axes[first - 1]) or block.depends_on_choice(axes[first]):
             break
-        outer = [block.stride(access, axis) for access in accesses]
-        extent = group[0].extent
-        if any(o is None or s is None or o != s * extent for o, s in zip(outer, strides, strict=True)):
-            break
-        group = [axis, *group]
-        strides = [s for s in strides]
-        merged = Axis(axis.var, axis.extent * extent, axis.kind, axis.loop)
-        group[0] = merged
-    return axes[: len(axes) - len(group)], group
+        first -= 1
+        extent *= axes[first].extent
+    return axes[:first], axes[first:]
 
 
 def vectorized(sch: s_tir.Schedule, block: Block, group: list[Axis], machine: Machine) -> list[Any]:

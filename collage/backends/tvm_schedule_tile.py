@@ -15,7 +15,7 @@ from typing import Any
 from tvm import s_tir, tirx
 
 from collage.backends.tvm_blocks import Axis, Block
-from collage.backends.tvm_convolution import ROWS
+from collage.backends.tvm_convolution import PADDED, ROWS
 from collage.backends.tvm_schedule import PARALLEL_WORK, Machine
 
 #: Fused multiply-adds in the unrolled body of the innermost loop: more only costs compile time.
@@ -61,12 +61,16 @@ def tile(sch: s_tir.Schedule, rv: Any, machine: Machine) -> bool:
     if packs:
         pack(sch, block, plan, vector_outer)
     finish_tile(sch, copy, tiles[-1], plan)
-    vectors = block.elements // plan.lanes
-    parallel = [*others, *tiles[:-1]] if len(tiles) > 1 or others else tiles
-    if not outputs and prod(int(sch.get(loop).extent) for loop in parallel) < 2 * machine.threads:
-        parallel = [*others, *tiles]
-    outputs = [output for output in outputs if moved_into(sch, output, parallel[-1])]
-    if machine.threads > 1 and vectors >= PARALLEL_VECTORS and parallel:
+    parallel = [*others, *tiles[:-1]]
+    pieces = prod(int(sch.get(loop).extent) for loop in parallel)
+    if pieces < machine.threads or not outputs:
+        # Too few pieces: give up computing the output in them, and take all tiles as pieces.
+        outputs = []
+        parallel = parallel if pieces >= 2 * machine.threads else [*others, *tiles]
+    outputs = [output for output in outputs if parallel and moved_into(sch, output, parallel[-1])]
+    if outputs and (row_outer is None or int(sch.get(row_outer).extent) == 1):
+        pad_inside(sch, rv, parallel[-1])
+    if machine.threads > 1 and block.elements // plan.lanes >= PARALLEL_VECTORS and parallel:
         sch.parallel(sch.fuse(*parallel) if len(parallel) > 1 else parallel[0])
     for loop in inner:
         sch.unroll(loop)
@@ -139,7 +143,8 @@ def best_tile(row_extent: int, vector_extent: int, machine: Machine) -> tuple[in
     for rows in (r for r in range(1, min(row_extent, budget) + 1) if row_extent % r == 0):
         for vectors in (v for v in range(1, min(vector_extent, 8) + 1) if vector_extent % v == 0):
             sums = rows * vectors
-            if sums <= budget:
+            held = sums + 1 + (vectors if rows > 1 else 1)
+            if sums <= budget and held <= machine.registers:
                 cycles = max(sums / 2, (rows + vectors) / 2, 5.0)
                 # Vectors come from the second-level cache, scalars are neighbours in a line of the first.
                 loads = (rows + 4 * vectors) / sums
@@ -191,12 +196,26 @@ def pack(sch: s_tir.Schedule, block: Block, plan: Plan, at: Any) -> None:
     sch.compute_at(cache, at)
 
 
+def pad_inside(sch: s_tir.Schedule, rv: Any, loop: Any) -> None:
+    """Pad the data of a depthwise or narrow grouped convolution where they are used: no other piece needs them."""
+    for producer in sch.get_producers(rv):
+        annotations = sch.get(producer).annotations
+        if PADDED in annotations:
+            sch.compute_at(producer, loop)
+            sch.split(sch.get_loops(producer)[-1], [None, int(annotations[PADDED])])
+
+
 def moved_into(sch: s_tir.Schedule, output: Any, loop: Any) -> bool:
     """Compute an output stage inside a loop, where TVM can tell which part of it belongs there."""
+    trial = sch.copy()
     try:
-        sch.reverse_compute_at(output, loop)
+        trial.reverse_compute_at(output, loop)
     except (RuntimeError, ValueError):
         return False
+    runs = prod(int(trial.get(outer).extent) for outer in trial.get_loops(output))
+    if runs != prod(int(axis.dom.extent) for axis in trial.get(output).iter_vars):
+        return False  # padded rows: two pieces would write the same elements, one of them from rows that it lacks
+    sch.reverse_compute_at(output, loop)
     return True
 
 

@@ -10,6 +10,8 @@ import pytest
 from tvm import relax
 from tvm_partitions import check, f
 
+from collage.backends.tvm_convolution import LANES, Shape, flat_geometry
+
 R = relax.op
 
 
@@ -117,16 +119,53 @@ def test_convolution_in_float64() -> None:
     )
 
 
-def test_transposed_convolution() -> None:
-    def reference(x: np.ndarray, w: np.ndarray) -> np.ndarray:
-        n, _, h, width = x.shape
-        full = np.zeros((n, w.shape[1], (h - 1) * 2 + 4, (width - 1) * 2 + 4))
-        for i, j in np.ndindex(h, width):
-            full[:, :, 2 * i : 2 * i + 4, 2 * j : 2 * j + 4] += np.einsum("nc,cokl->nokl", x[:, :, i, j], w)
-        return full[:, :, 1:-1, 1:-1]
+TRANSPOSED = {
+    "doubling": ((1, 12, 5, 5), (12, 8, 4, 4), {"strides": (2, 2), "padding": (1, 1)}),
+    "from one pixel": ((1, 12, 1, 1), (12, 8, 4, 4), {}),
+    "odd kernel": ((1, 6, 7, 7), (6, 5, 3, 3), {"strides": (2, 2), "padding": (1, 1), "output_padding": (1, 1)}),
+    "uneven": ((2, 6, 5, 7), (6, 4, 5, 3), {"strides": (3, 2), "padding": (1, 0)}),
+    "kernel smaller than stride": ((1, 4, 5, 5), (4, 4, 2, 2), {"strides": (3, 3)}),
+    "wide": ((1, 16, 16, 16), (16, 24, 4, 4), {"strides": (2, 2), "padding": (1, 1)}),
+}
 
-    check(
-        [f(1, 12, 5, 5), f(12, 8, 4, 4)],
-        lambda bb, x, w: R.nn.conv2d_transpose(x, w, strides=(2, 2), padding=(1, 1)),
-        reference,
+
+@pytest.mark.parametrize("name", TRANSPOSED)
+def test_transposed_convolution(name: str) -> None:
+    data, weight, options = TRANSPOSED[name]
+    strides, padding = options.get("strides", (1, 1)), options.get("padding", (0, 0))
+    extra = options.get("output_padding", (0, 0))
+
+    def reference(x: np.ndarray, w: np.ndarray) -> np.ndarray:
+        (n, _, h, width), (_, o, kh, kw) = x.shape, w.shape
+        full = np.zeros((n, o, (h - 1) * strides[0] + kh + extra[0], (width - 1) * strides[1] + kw + extra[1]))
+        for i, j in np.ndindex(h, width):
+            at = full[:, :, i * strides[0] : i * strides[0] + kh, j * strides[1] : j * strides[1] + kw]
+            at += np.einsum("nc,cokl->nokl", x[:, :, i, j], w)
+        return full[:, :, padding[0] : full.shape[2] - padding[0], padding[1] : full.shape[3] - padding[1]]
+
+    check([f(*data), f(*weight)], lambda bb, x, w: R.nn.conv2d_transpose(x, w, **options), reference)
+
+
+@pytest.mark.parametrize("name", ["3x3", "depthwise", "grouped", "1x1", "3d with stride 2"])
+def test_geometry_is_whole_vectors(name: str) -> None:
+    data, weight, options = CONVOLUTIONS[name]
+    rank = len(data) - 2
+    groups = options.get("groups", 1)
+    lead = (1,) * (3 - rank)
+    shape = Shape(
+        batch=data[0],
+        groups=groups,
+        group_in=weight[1],
+        group_out=weight[0] // groups,
+        image=(*lead, *data[2:]),
+        kernel=(*lead, *weight[2:]),
+        strides=(*lead, *options.get("strides", (1,) * rank)),
+        before=(*(0,) * (3 - rank), *options.get("padding", (0,) * rank)),
+        after=(*(0,) * (3 - rank), *options.get("padding", (0,) * rank)),
+        dilation=(1, 1, 1),
     )
+    geometry = flat_geometry(shape, 4)
+    assert geometry.extent % LANES == 0
+    assert shape.out[1] % geometry.rows == 0
+    assert geometry.stride >= shape.out[2] + shape.reach[2]
+    assert geometry.padded_rows >= geometry.rows
