@@ -119,7 +119,8 @@ def verdict(plan: Plan) -> str:
         loss = latency[SEARCHED] / latency[shipped] - 1.0
         return f"{shipped} ships: end to end the searched plan takes {percent(loss, signed=False)} more"
     gain = latency[shipped] / fastest.latency.seconds - 1.0
-    return f"{shipped} ships: {fastest.name} is faster by {percent(gain, signed=False)}, which counts as a tie"
+    why = "counts as a tie" if gain <= 0.02 else "is within the uncertainty of the measurement"
+    return f"{shipped} ships: {fastest.name} is faster by {percent(gain, signed=False)}, which {why}"
 
 
 def shorten(operators: Sequence[str], width: int = 48) -> str:

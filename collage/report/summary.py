@@ -77,9 +77,9 @@ def _partition_table(plan: Plan) -> Table:
     table.add_column("share", justify="right")
     table.add_column("runner-up", no_wrap=True)
     table.add_column("margin", justify="right")
-    for row in partition_rows(plan):
+    for row in partition_rows(plan, width=31):
         cells = (
-            positions(row.positions),
+            positions(row.positions, limit=12),
             row.backend,
             row.operators,
             milliseconds(row.cost),
