@@ -3,7 +3,7 @@
 When the interrupt arrives while TVM runs one of its own Python parts, Python raises KeyboardInterrupt there, and on
 its way through TVM's C++ it becomes a RuntimeError without a message; or the linker that TVM has started is
 interrupted too, and TVM reports that. Either way a candidate would count as one that does not compile, be recorded so,
-and the run would go on. So the interrupt waits until TVM has returned.
+and the run would go on. So whatever comes out of TVM after an interrupt is turned into KeyboardInterrupt again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collage.errors import SearchInterrupted
 
 
 class interruptible:
-    """Inside, Ctrl-C raises KeyboardInterrupt as soon as no function of TVM is running.
+    """Inside, Ctrl-C raises KeyboardInterrupt, and TVM's functions, when they return after it, raise it too.
 
     Should the interrupt get lost all the same, KeyboardInterrupt is raised at the end. Does nothing outside of the main
     thread, and where somebody else handles SIGINT already.
@@ -46,14 +46,14 @@ class interruptible:
     def _interrupt(self, _number: int, frame: FrameType | None) -> None:
         self._pressed = True
         busy = self._outermost_of_tvm(frame)
-        if busy is None:
-            raise KeyboardInterrupt
 
         def on_return(returning: FrameType, event: str, _argument: Any) -> None:
             if returning is busy and event == "return":  # whether it returns a value or raises something
                 raise KeyboardInterrupt
 
-        sys.setprofile(on_return)
+        if busy is not None:
+            sys.setprofile(on_return)
+        raise KeyboardInterrupt
 
     def _outermost_of_tvm(self, frame: FrameType | None) -> FrameType | None:
         """The first function of TVM that was called since the block began and has not returned; None without one."""

@@ -38,6 +38,7 @@ from collage.rules.gather import gather_candidates
 from collage.runtime.threads import configure_threads, default_threads
 from collage.search import Partitioning, Searcher, SearchProblem
 from collage.transitions import transition_costs
+from collage.tuning import tune_kernels
 from collage.workload import WorkloadFactory
 
 
@@ -170,6 +171,7 @@ class _Session:
         self.reporter.stage("enumerating candidates")
         specs = [PartitionSpec(backend.rule(), backend.name) for backend in self.backends.values()]
         candidates = gather_candidates(self.graph, specs)
+        tune_kernels(self.module, self.graph, candidates, self.backends, self.threads, searcher, self.reporter)
         protocol = getattr(estimator, "protocol", None) or Protocol()
         problem = SearchProblem(
             graph=self.graph,

@@ -5,6 +5,7 @@ Nothing of the compiling side is imported before a command needs it: `collage ru
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from typing import Annotated
@@ -55,7 +56,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     open_standard_streams()
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]
-    sys.exit(_status(arguments))
+    status = _status(arguments)
+    if status == INTERRUPTED:
+        # What was measured is on disk. The destructors of interrupted libraries may wait, or complain on the terminal.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+    sys.exit(status)
 
 
 def _status(arguments: Sequence[str] | None) -> int:
