@@ -8,11 +8,11 @@ DEV := $(VENV)/.collage-dev
 TESTS := $(VENV)/.collage-tests
 DEMO := build/resnet50
 
-.PHONY: help demo test test-quick lint format bench bench-networks bench-onnx clean
+.PHONY: help demo test test-slow lint format bench bench-networks bench-onnx clean
 
 help:
 	@echo "make demo            tune a ResNet-50 over all backends, print what runs where, run the compiled model"
-	@echo "make test            all tests; make test-quick leaves out those that take minutes"
+	@echo "make test            the tests; make test-slow those that take minutes each"
 	@echo "make lint            ruff and mypy; make format applies ruff's format"
 	@echo "make bench           growth of enumeration and search with the size of the network"
 	@echo "make bench-networks  tune all ten networks (hours); make bench-onnx: the ONNX project's node tests"
@@ -36,10 +36,10 @@ $(DEMO).onnx: | $(DEV)
 	$(BIN)/python -m benchmarks.workloads resnet50 -o $@
 
 test: $(TESTS)
-	$(BIN)/python -m pytest
-
-test-quick: $(TESTS)
 	$(BIN)/python -m pytest -m "not slow"
+
+test-slow: $(TESTS)
+	$(BIN)/python -m pytest -m slow
 
 lint: $(DEV)
 	$(BIN)/ruff check .

@@ -136,12 +136,16 @@ def run_module(module: Any, backend: str, inputs: Sequence[np.ndarray]) -> list[
     import tvm
     from tvm import relax
 
+    from collage.backends import tvm_lower
     from collage.backends.onnx_export import export_onnx
     from collage.runtime import engines
 
     tensors = [tvm.runtime.tensor(value) for value in inputs]
     if backend == "tvm":
-        vm = relax.VirtualMachine(tvm.compile(module, target="llvm"), tvm.cpu())
+        target = tvm_lower.cpu_target(1)
+        lowered = tvm_lower.baseline_module(module, target, scheduled=True)
+        executable = tvm.compile(lowered, target=target, relax_pipeline=tvm.transform.Sequential([]))
+        vm = relax.VirtualMachine(executable, tvm.cpu())
         result = vm["main"](*tensors)
         return [value.numpy() for value in ([result] if isinstance(result, tvm.runtime.Tensor) else result)]
     ty = module["main"].ret_ty
