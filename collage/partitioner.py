@@ -7,9 +7,9 @@ and the best is the `Plan` that is returned. Phase 4 is the plan's own (`Plan.co
 from __future__ import annotations
 
 import inspect
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,21 +18,20 @@ import numpy as np
 from collage import plugins
 from collage.backends.base import Backend
 from collage.candidates import HOST, CandidatePartition, CandidateSet, PartitionSpec
-from collage.confirm import SEARCHED, UNTOUCHED, Confirmation, Rival, confirm
+from collage.confirm import SEARCHED, Confirmation, confirm
 from collage.cost import Cost
-from collage.device import describe as describe_device
 from collage.errors import BackendUnavailableError, NoCoverError, PluginError, SearchInterrupted
 from collage.estimate import CostEstimator
 from collage.frontend import load
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.description import describe, structure_hash
 from collage.interrupt import interruptible
-from collage.measure.protocol import END_TO_END, Protocol
+from collage.measure.protocol import Protocol
 from collage.measure.reference import ReferenceRun
 from collage.plan import Plan, PlannedPartition
 from collage.progress import Reporter
-from collage.records import Record, RecordDatabase
-from collage.records.key import digest_of, plan_key
+from collage.recall import confirm_once
+from collage.records import RecordDatabase
 from collage.rewrite import apply
 from collage.rules.gather import gather_candidates
 from collage.runtime.threads import configure_threads, default_threads
@@ -231,36 +230,28 @@ class _Session:
         return found
 
     def _confirm(self, found: Partitioning, rivals: Mapping[str, Partitioning]) -> Confirmation:
-        """End-to-end latencies from the records where all of them are there, measured together otherwise."""
-        plans = {SEARCHED: found, **rivals}
-        device = describe_device()
-        everyone = list(self.backends.values())
-        # A single backend may be what the search chose: the same plan is not its own rival.
-        plans = {name: plan for name, plan in plans.items() if name == SEARCHED or _cover_of(plan) != _cover_of(found)}
-        covers = {name: _cover_of(plan) for name, plan in plans.items()} | {UNTOUCHED: UNTOUCHED}
-        keys = {
-            name: plan_key(
-                digest_of({"network": self.network, "cover": cover, "rivals": sorted(map(json.dumps,
-                covers.values()))}), everyone, device, self.threads, END_TO_END,
-            )
-            for name, cover in covers.items()
-        }  # fmt: skip
-        known = self.database.get_many(keys.values())
-        if all(key in known for key in keys.values()):
-            return _recorded({name: known[key] for name, key in keys.items()})
-        makers = {
-            name: lambda plan=plan: apply(self.module, self.graph, plan.candidates, self.backends)
-            for name, plan in plans.items()
-        }
-        result = confirm(
-            makers, self.module, everyone, self.threads, self.reference.inputs, self.reference.outputs, self.reporter
+        return confirm_once(
+            self.network,
+            {SEARCHED: found, **rivals},
+            list(self.backends.values()),
+            self.threads,
+            self.database,
+            self._measure_plans,
         )
-        for rival in result.rivals:
-            note = {"shipped": result.shipped, "ratio": rival.ratio}
-            self.database.put(
-                Record.of(keys[rival.name], rival.latency, label=rival.name, description=note, device=device.as_dict())
-            )
-        return result
+
+    def _measure_plans(self, plans: Mapping[str, Partitioning]) -> Confirmation:
+        return confirm(
+            {name: partial(self._apply, plan) for name, plan in plans.items()},
+            self.module,
+            list(self.backends.values()),
+            self.threads,
+            self.reference.inputs,
+            self.reference.outputs,
+            self.reporter,
+        )
+
+    def _apply(self, plan: Partitioning) -> Any:
+        return apply(self.module, self.graph, plan.candidates, self.backends)
 
     def _planned(self, shipped: Partitioning, problem: SearchProblem) -> tuple[PlannedPartition, ...]:
         same: dict[int, list[CandidatePartition]] = {}
@@ -270,8 +261,8 @@ class _Session:
         for candidate in shipped.candidates:
             inside = candidate.sub_graph.inside
             others = [c for c in same.get(inside.bits, []) if c.backend not in (candidate.backend, HOST)]
-            ranked = sorted((problem.cost(c).seconds, c.backend) for c in others if problem.cost(c).is_finite)
-            runner_up = ranked[0][1] if ranked else ""
+            finite = [(problem.cost(c), c.backend) for c in others if problem.cost(c).is_finite]
+            cost, runner_up = min(finite, key=lambda pair: pair[0].seconds, default=(Cost.unknown(), ""))
             planned.append(
                 PlannedPartition(
                     backend=candidate.backend,
@@ -280,11 +271,7 @@ class _Session:
                     composites=tuple((label, tuple(nodes)) for label, nodes in candidate.composites),
                     cost=problem.cost(candidate),
                     runner_up=runner_up,
-                    runner_up_cost=min(
-                        (problem.cost(c) for c in others if problem.cost(c).is_finite),
-                        key=lambda cost: cost.seconds,
-                        default=Cost.unknown(),
-                    ),
+                    runner_up_cost=cost,
                 )
             )
         return tuple(planned)
@@ -298,18 +285,3 @@ class _Weights:
 
     def __call__(self, asked: Sequence[CandidatePartition]) -> list[Cost]:
         return [Cost(self.of_backend[c.backend]) for c in asked]
-
-
-def _cover_of(plan: Partitioning) -> list[Any]:
-    return [
-        [c.backend, c.sub_graph.inside.bits.__str__(), [label for label, _ in c.composites]] for c in plan.candidates
-    ]
-
-
-def _recorded(known: Mapping[str, Record]) -> Confirmation:
-    notes = {name: dict(record.description or {}) for name, record in known.items()}
-    rivals = tuple(
-        Rival(name, record.cost, tuple(notes[name]["ratio"]) if notes[name]["ratio"] else None)
-        for name, record in known.items()
-    )
-    return Confirmation(str(notes[SEARCHED]["shipped"]), rivals)

@@ -133,6 +133,7 @@ class _DeviceEstimator(CostEstimator):
 
     def _build(self, batch: list[Rivals], folder: Path, jobs: int) -> dict[Workload, Artifact | str]:
         """The artifact of each workload, or why there is none."""
+        self.reporter.step("building", 0)
         result: dict[Workload, Artifact | str] = {}
         prepared: dict[Workload, Preparation] = {}
         for number, workload in enumerate(w for rivals in batch for w in rivals):
