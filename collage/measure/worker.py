@@ -26,6 +26,8 @@ from collage.runtime.threads import configure_threads
 SLOW = "stopped early: far slower than its rivals"
 #: A single run counts when it is this many times beyond `Protocol.slow_factor`.
 _HOPELESS = 8
+#: A run that takes this long is not repeated for better numbers when it is hopeless anyway, in seconds.
+_LONG_S = 1.0
 
 Say = Callable[[Event], None]
 
@@ -64,10 +66,14 @@ def run(job: Job, wakers: Wakers, say: Say) -> None:
         try:
             loaded = LoadedArtifact(artifact, inputs, wakers.of(artifact))
             say(Begin(i, "running"))
-            problem = wrong_numbers(loaded.run(), expected, job.protocol.tolerance)
+            begin = time.perf_counter()
+            outputs = loaded.run()
+            took = time.perf_counter() - begin
+            problem = wrong_numbers(outputs, expected, job.protocol.tolerance)
             if problem is None:
                 say(Begin(i, "timing"))
-                first[i] = loaded.time_once(job.protocol, job.threads)
+                hopeless = took > max(_LONG_S, _HOPELESS * job.protocol.slow_factor * min(first.values(), default=took))
+                first[i] = took if hopeless else loaded.time_once(job.protocol, job.threads)
                 rivals[i] = loaded
         except Exception as error:  # whatever a backend raises makes this one candidate Invalid, with the reason
             problem = f"does not run: {_describe(error)}"
