@@ -218,10 +218,10 @@ class _Session:
         """
         found: dict[str, Partitioning] = {}
         order = sorted(self.backends.values(), key=lambda b: (b.style != "native", b.priority))
+        ranks = {b.name: rank for rank, b in enumerate(order)}
         for backend in self.backends.values():
-            weight = {b.name: 1e3 + rank for rank, b in enumerate(order)} | {backend.name: 1.0}
             valid = CandidateSet(c for c in candidates if c.backend == HOST or not problem.cost(c).is_invalid)
-            greedy = SearchProblem(self.graph, valid, _Weights(weight), priorities=problem.priorities)
+            greedy = SearchProblem(self.graph, valid, _Weights(backend.name, ranks), priorities=problem.priorities)
             try:
                 cover = searcher.search(greedy)
             except NoCoverError:
@@ -279,9 +279,13 @@ class _Session:
 
 @dataclass(frozen=True)
 class _Weights:
-    """Costs that count partitions: the same for every candidate of a backend."""
+    """Costs that count partitions of one backend, and before that the nodes that others have to take."""
 
-    of_backend: Mapping[str, float]
+    backend: str
+    ranks: Mapping[str, int]
 
     def __call__(self, asked: Sequence[CandidatePartition]) -> list[Cost]:
-        return [Cost(self.of_backend[c.backend]) for c in asked]
+        return [Cost(1.0 if c.backend == self.backend else self._of_other(c)) for c in asked]
+
+    def _of_other(self, candidate: CandidatePartition) -> float:
+        return 1e4 * len(candidate.sub_graph.inside) + self.ranks[candidate.backend]

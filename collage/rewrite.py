@@ -29,6 +29,15 @@ from collage.graph.index_set import IndexSet
 from collage.graph.kinds import NodeKind
 from collage.graph.sub_graph import SubGraph
 
+#: Operators whose legalisation makes a number of a scalar constant; FuseTIR takes no other constants inside a kernel.
+_FOLD_SCALARS = frozenset(
+    f"relax.{name}"
+    for name in (
+        *("add", "subtract", "multiply", "divide", "floor_divide", "power", "mod", "floor_mod", "maximum", "minimum"),
+        *("equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "full", "full_like", "astype"),
+    )
+)
+
 
 def ordered_inputs(sub_graph: SubGraph) -> list[int]:
     """The nodes that a sub-graph reads, in the order of first use: equal sub-graphs get equal signatures wherever
@@ -151,12 +160,15 @@ def partition_function(graph: DataflowGraph, candidate: CandidatePartition, back
 
 
 def _weights(graph: DataflowGraph, inside: IndexSet) -> list[int]:
-    """Constants that a native partition takes as arguments: all but scalars, which fold into the kernel."""
+    """Constants that a native partition takes as arguments: all but scalars of operators that fold them into the
+    kernel.
+    """
     seen: dict[int, None] = {}
     for index in inside:
+        folds = graph.nodes[index].op in _FOLD_SCALARS
         for source in graph.nodes[index].inputs:
             node = graph.nodes[source]
-            if node.kind is NodeKind.CONSTANT and len(node.expr.value.shape) > 0:
+            if node.kind is NodeKind.CONSTANT and not (folds and len(node.expr.value.shape) == 0):
                 seen.setdefault(source)
     return list(seen)
 

@@ -55,7 +55,7 @@ class TVMBackend(Backend):
 
     def configuration(self) -> dict[str, Any]:
         """What decides how kernels are made: our own rules, and the tuning records, each as a digest of its content."""
-        return {"code": source_digest("backends/tvm*.py"), "tuning": records_digest(self.tuning_records)}
+        return {"code": source_digest("backends/tvm*.py", "rewrite.py"), "tuning": records_digest(self.tuning_records)}
 
     def tune(self, modules: Iterable[Any], threads: int, progress: Progress = lambda _: None) -> list[TunedKernel]:
         """Tune the kernels of partitioned modules that have no record yet; nothing when no trials were asked for.

@@ -128,3 +128,20 @@ def test_structure_depends_on_scalars_and_shapes_but_not_on_weights() -> None:
 
     assert structure(1.0, 2.0, 3) == structure(5.0, 2.0, 3)
     assert len({structure(1.0, 2.0, 3), structure(1.0, 2.5, 3), structure(1.0, 2.0, 4)}) == 3
+
+
+def test_scalars_that_an_operator_cannot_fold_become_arguments_of_its_kernel() -> None:
+    x = relax.Var("x", relax.TensorType((2, 3), "float32"))
+    mask = relax.Var("mask", relax.TensorType((2, 3), "bool"))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x, mask]):
+        with builder.dataflow():
+            a = builder.emit(relax.op.where(mask, x, relax.const(-1.0, "float32")))
+            b = builder.emit(relax.op.take(a, relax.const(1, "int64"), axis=0, mode="wrap"))
+            result = builder.emit_output(relax.op.multiply(b, relax.const(2.0, "float32")))
+        builder.emit_func_output(result)
+    module = builder.get()
+    graph = DataflowGraph.from_module(module)
+    inputs = [np.arange(6, dtype="float32").reshape(2, 3), np.array([[True, False, True], [False, True, False]])]
+    run = ReferenceRun(module, graph, 1, inputs)
+    np.testing.assert_array_equal(run.outputs[0], np.array([-2.0, 8.0, -2.0], dtype="float32"))
