@@ -27,6 +27,8 @@ from collage.progress import Reporter
 
 SEARCHED = "collage"
 UNTOUCHED = "untouched TVM"
+#: A difference below this share is a tie, which the searched plan wins.
+TIE = 0.02
 
 
 @dataclass(frozen=True)
@@ -96,15 +98,21 @@ def confirm(
 
 
 def choose(measured: Mapping[str, Measurement]) -> Confirmation:
-    """The plan that ships: the searched one, unless another is faster by more than a tie."""
+    """The plan that ships: the searched one, unless another is faster by more than a tie.
+
+    Plans are compared by the ratios of runs that followed each other, in which whatever slowed both cancels.
+    """
     costs = {name: _cost(m) for name, m in measured.items()}
-    valid = {name: cost for name, cost in costs.items() if cost.is_finite}
+    valid = [name for name, cost in costs.items() if cost.is_finite]
     if not valid:
         reasons = "; ".join(f"{name}: {cost.reason}" for name, cost in costs.items())
         raise CollageError(f"no plan runs and gives the right numbers: {reasons}")
-    fastest = min(valid, key=lambda name: valid[name].seconds)
-    searched = valid.get(SEARCHED)
-    shipped = SEARCHED if searched is not None and searched.ties(valid[fastest]) else fastest
+    incumbent = SEARCHED if SEARCHED in valid else min(valid, key=lambda name: costs[name].seconds)
+    shipped, best = incumbent, 1.0
+    for name in valid:
+        ratio = _ratio(measured[name].samples, measured[incumbent].samples)
+        if ratio is not None and ratio[2] < 1.0 and ratio[0] < min(best, 1.0 - TIE):
+            shipped, best = name, ratio[0]
     reference = measured[shipped].samples
     rivals = tuple(Rival(name, cost, _ratio(measured[name].samples, reference)) for name, cost in costs.items())
     return Confirmation(shipped, rivals)

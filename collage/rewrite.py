@@ -108,10 +108,19 @@ def apply(
 
 
 def with_outputs(module: Any, graph: DataflowGraph, indices: Sequence[int]) -> Any:
-    """The module with a `main` that returns the given nodes, as a tuple, instead of its own result."""
+    """The module with a `main` that returns the given nodes instead of its own result, as one flat tuple of tensors."""
     writer = _MainWriter(graph, module["main"], IndexSet(indices))
     writer.host(graph.coverable)
-    outputs = [writer.values[graph.nodes[index].var] for index in indices]
+    outputs = []
+    for index in indices:
+        value = writer.values[graph.nodes[index].var]
+        if not isinstance(value.ty, relax.TupleType):
+            outputs.append(value)
+            continue
+        for position, ty in enumerate(value.ty.fields):
+            field = relax.Var(f"{value.name}_{position}", ty)
+            writer.bindings.append(relax.VarBinding(field, relax.TupleGetItem(value, position)))
+            outputs.append(field)
     body = relax.SeqExpr([relax.DataflowBlock(writer.bindings)], relax.Tuple(outputs))
     main = relax.Function(list(module["main"].params), body, relax.TupleType([o.ty for o in outputs]), is_pure=True)
     result = tvm.IRModule({gv: f for gv, f in module.functions_items() if gv.name_hint != "main"}, attrs=module.attrs)

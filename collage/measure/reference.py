@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from itertools import islice
 from typing import Any
 
 import numpy as np
 import tvm
+from tvm import relax
 from tvm.runtime.vm import VirtualMachine
 
 from collage.backends.tvm import TVMBackend
@@ -55,8 +57,8 @@ class ReferenceRun:
         self.scheduled = scheduled
 
     def values(self, indices: Sequence[int]) -> tuple[np.ndarray, ...]:
-        """The arrays of the given nodes, which are inputs or tensor-valued."""
-        return tuple(self._trace[i] for i in indices)
+        """The arrays of the given nodes, in order; a node whose value is a tuple gives all of its fields."""
+        return tuple(array for i in indices for array in self._trace[i])
 
     @cached_property
     def inputs(self) -> list[np.ndarray]:
@@ -83,15 +85,16 @@ class ReferenceRun:
         return _run(_operator_by_operator(self.module, self.threads, self.scheduled), self.inputs)
 
     @cached_property
-    def _trace(self) -> dict[int, np.ndarray]:
+    def _trace(self) -> dict[int, list[np.ndarray]]:
         nodes = self.graph.nodes
-        shown = [i for i in self.graph.coverable if nodes[i].value is ValueKind.TENSOR]
-        values = dict(zip(self.graph.inputs, self.inputs, strict=True))
+        shown = [i for i in self.graph.coverable if nodes[i].value in (ValueKind.TENSOR, ValueKind.TUPLE)]
+        values = {i: [array] for i, array in zip(self.graph.inputs, self.inputs, strict=True)}
         if shown:
             exposed = with_outputs(self.module, self.graph, shown)
-            values.update(
-                zip(shown, _run(_operator_by_operator(exposed, self.threads, self.scheduled), self.inputs), strict=True)
-            )
+            arrays = iter(_run(_operator_by_operator(exposed, self.threads, self.scheduled), self.inputs))
+            for index in shown:
+                ty = nodes[index].var.ty
+                values[index] = list(islice(arrays, len(ty.fields) if isinstance(ty, relax.TupleType) else 1))
         return values
 
 
