@@ -52,9 +52,9 @@ def test_the_plan_is_a_cover_and_was_confirmed_against_every_rival(tuned: Tuned)
     names = {r.name for r in tuned.plan.confirmation.rivals}
     assert "collage" in names and "untouched TVM" in names
     assert len([n for n in names if n.endswith(" alone")]) >= 2
-    fastest = min(r.latency.seconds for r in tuned.plan.confirmation.rivals)
-    shipped = tuned.plan.confirmation.of(tuned.plan.choice).latency
-    assert shipped.seconds <= max(1.02 * fastest, fastest + 2 * shipped.spread + 1e-5)
+    for rival in tuned.plan.confirmation.rivals:
+        # Nobody is faster beyond a tie, as far as runs that followed each other can tell.
+        assert rival.ratio is None or rival.ratio[2] >= 1.0 or rival.ratio[0] >= 0.95, rival
 
 
 def test_the_compiled_plan_gives_what_onnx_runtime_gives_on_the_original(tuned: Tuned) -> None:
