@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,10 +16,10 @@ import numpy as np
 
 from collage import plugins
 from collage.backends.base import Backend
-from collage.candidates import HOST, CandidatePartition, CandidateSet, PartitionSpec
+from collage.candidates import HOST, CandidatePartition, PartitionSpec
 from collage.confirm import SEARCHED, Confirmation, confirm
 from collage.cost import Cost
-from collage.errors import BackendUnavailableError, NoCoverError, PluginError, SearchInterrupted
+from collage.errors import BackendUnavailableError, PluginError, SearchInterrupted
 from collage.estimate import CostEstimator
 from collage.frontend import load
 from collage.graph.dataflow_graph import DataflowGraph
@@ -36,6 +35,7 @@ from collage.rewrite import apply
 from collage.rules.gather import gather_candidates
 from collage.runtime.threads import configure_threads, default_threads
 from collage.search import Partitioning, Searcher, SearchProblem
+from collage.single_backend import single_backend
 from collage.transitions import transition_costs
 from collage.tuning import tune_kernels
 from collage.workload import WorkloadFactory
@@ -185,7 +185,8 @@ class _Session:
             progress=lambda line: self.reporter.step(line, 0),
         )
         found = searcher.search(problem)
-        rivals = self._single_backend(searcher, candidates, problem)
+        alone = single_backend(searcher, problem, self.backends.values())
+        rivals = {f"{name} alone": cover for name, cover in alone.items()}
         confirmation = self._confirm(found, rivals) if confirmed else None
         choice = confirmation.shipped if confirmation else SEARCHED
         shipped = found if choice == SEARCHED else rivals.get(choice)
@@ -209,25 +210,6 @@ class _Session:
         unique = list(dict.fromkeys(workloads))
         costs = dict(zip(unique, estimator.estimate(unique), strict=True))
         return [costs[w] for w in workloads]
-
-    def _single_backend(
-        self, searcher: Searcher, candidates: CandidateSet, problem: SearchProblem
-    ) -> dict[str, Partitioning]:
-        """What a user gets who picks one backend by hand: as few and as large partitions of it as there can be, and
-        native TVM, or whoever comes first, for what it does not take.
-        """
-        found: dict[str, Partitioning] = {}
-        order = sorted(self.backends.values(), key=lambda b: (b.style != "native", b.priority))
-        ranks = {b.name: rank for rank, b in enumerate(order)}
-        for backend in self.backends.values():
-            valid = CandidateSet(c for c in candidates if c.backend == HOST or not problem.cost(c).is_invalid)
-            greedy = SearchProblem(self.graph, valid, _Weights(backend.name, ranks), priorities=problem.priorities)
-            try:
-                cover = searcher.search(greedy)
-            except NoCoverError:
-                continue
-            found[f"{backend.name} alone"] = replace(cover, cost=Cost.unknown("greedy"), lower_bound=0.0)
-        return found
 
     def _confirm(self, found: Partitioning, rivals: Mapping[str, Partitioning]) -> Confirmation:
         return confirm_once(
@@ -275,17 +257,3 @@ class _Session:
                 )
             )
         return tuple(planned)
-
-
-@dataclass(frozen=True)
-class _Weights:
-    """Costs that count partitions of one backend, and before that the nodes that others have to take."""
-
-    backend: str
-    ranks: Mapping[str, int]
-
-    def __call__(self, asked: Sequence[CandidatePartition]) -> list[Cost]:
-        return [Cost(1.0 if c.backend == self.backend else self._of_other(c)) for c in asked]
-
-    def _of_other(self, candidate: CandidatePartition) -> float:
-        return 1e4 * len(candidate.sub_graph.inside) + self.ranks[candidate.backend]

@@ -17,7 +17,7 @@ import inspect
 import random
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -86,7 +86,11 @@ class SearchProblem:
     transitions: seconds charged when the output of a partition of one backend enters a partition of another, per
         ordered pair of neighbouring partitions; pairs that are absent cost nothing. The host is transparent.
     priorities: backend name -> declared priority; the *lower* number is preferred in ties and where costs are unknown.
-    measure_latency: end-to-end latency of a partitioning, in seconds; None when the problem has no hardware behind it.
+    measure_latencies: end-to-end latencies of partitionings, in seconds, taken by turns so that they can be compared
+        with each other and with every earlier call's; Invalid for one that does not compile, run, or give the right
+        numbers. None when the problem has no hardware behind it.
+    same_cost: candidates of equal key have equal cost (they are one workload), so that knowing one is knowing all; None
+        when nothing is known of that.
     budget_s: seconds that the search may take; None for no limit.
     seed: of `rng`.
     progress: called with one line on what is being done.
@@ -97,7 +101,8 @@ class SearchProblem:
     estimate: Callable[[Sequence[CandidatePartition]], Sequence[Cost]]
     transitions: Mapping[tuple[str, str], float] = field(default_factory=dict)
     priorities: Mapping[str, int] = field(default_factory=dict)
-    measure_latency: Callable[[Partitioning], Cost] | None = None
+    measure_latencies: Callable[[Sequence[Partitioning]], Sequence[Cost]] | None = None
+    same_cost: Callable[[CandidatePartition], Hashable] | None = None
     budget_s: float | None = None
     seed: int = 0
     progress: Progress = lambda line: None
@@ -106,7 +111,7 @@ class SearchProblem:
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed)
         self._costs: dict[CandidatePartition, Cost] = {}
-        self._latencies: dict[Partitioning, Cost] = {}
+        self._latencies: dict[tuple[CandidatePartition, ...], Cost] = {}
 
     @property
     def nodes(self) -> IndexSet:
@@ -125,6 +130,10 @@ class SearchProblem:
                 self._costs[candidate] = cost
         return [self._costs[c] for c in candidates]
 
+    def known(self, candidate: CandidatePartition) -> Cost | None:
+        """The cost of a candidate if it has been estimated already; estimates nothing."""
+        return Cost.zero() if candidate.backend == HOST else self._costs.get(candidate)
+
     def cost(self, candidate: CandidatePartition) -> Cost:
         return self.costs([candidate])[0]
 
@@ -137,15 +146,21 @@ class SearchProblem:
     def priority(self, backend: str) -> int:
         return self.priorities.get(backend, 1_000_000)
 
-    def latency(self, partitioning: Partitioning) -> Cost:
-        """End-to-end latency, measured on the device and memoised; `Cost.unknown` when there is no hardware behind
-        the problem.
+    def latencies(self, partitionings: Sequence[Partitioning]) -> list[Cost]:
+        """End-to-end latency of each, measured on the device in one go and memoised; `Cost.unknown` when there is no
+        hardware behind the problem.
         """
-        if self.measure_latency is None:
-            return Cost.unknown("the problem has no end-to-end measurement")
-        if partitioning not in self._latencies:
-            self._latencies[partitioning] = self.measure_latency(partitioning)
-        return self._latencies[partitioning]
+        if self.measure_latencies is None:
+            return [Cost.unknown("the problem has no end-to-end measurement") for _ in partitionings]
+        missing = [p for p in dict.fromkeys(partitionings) if p.candidates not in self._latencies]
+        if missing:
+            for partitioning, latency in zip(missing, self.measure_latencies(missing), strict=True):
+                self._latencies[partitioning.candidates] = latency
+        return [self._latencies[p.candidates] for p in partitionings]
+
+    def latency(self, partitioning: Partitioning) -> Cost:
+        """End-to-end latency of one partitioning; several that are to be compared go through `latencies`."""
+        return self.latencies([partitioning])[0]
 
     @property
     def time_left(self) -> float:
