@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,8 @@ import numpy as np
 from collage import plugins
 from collage.backends.base import Backend
 from collage.candidates import HOST, CandidatePartition, PartitionSpec
-from collage.confirm import SEARCHED, Confirmation, confirm
+from collage.confirm import SEARCHED
+from collage.correction import Refined, refine
 from collage.cost import Cost
 from collage.errors import BackendUnavailableError, PluginError, SearchInterrupted
 from collage.estimate import CostEstimator
@@ -25,13 +25,14 @@ from collage.frontend import load
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.description import describe, structure_hash
 from collage.interrupt import interruptible
+from collage.latencies import Latencies
+from collage.measure.plan_runner import PlanRunner
 from collage.measure.protocol import Protocol
 from collage.measure.reference import ReferenceRun
-from collage.plan import Plan, PlannedPartition
+from collage.plan import Plan, PlannedPartition, PlanRound
 from collage.progress import Reporter
-from collage.recall import confirm_once
+from collage.recall import Field
 from collage.records import RecordDatabase
-from collage.rewrite import apply
 from collage.rules.gather import gather_candidates
 from collage.runtime.threads import configure_threads, default_threads
 from collage.search import Partitioning, Searcher, SearchProblem
@@ -52,6 +53,7 @@ def partition(
     shapes: Mapping[str, Sequence[int]] | None = None,
     inputs: Sequence[np.ndarray] | None = None,
     confirm_end_to_end: bool = True,
+    correction_rounds: int = 3,
     budget_s: float | None = None,
     seed: int = 0,
     reporter: Reporter | None = None,
@@ -68,6 +70,8 @@ def partition(
     shapes: input name -> shape, for dynamic dimensions.
     inputs: arrays to run candidates on; None makes legal random ones.
     confirm_end_to_end: whether the plan is run against its rivals before it is returned.
+    correction_rounds: how often, at most, costs are corrected by what partitions took inside the whole, and the search
+        is repeated (`collage.correction`).
     budget_s: seconds that the search may take; None for no limit.
     seed: of the searcher's and the inputs' random numbers.
     reporter: told of progress.
@@ -92,7 +96,7 @@ def partition(
         module = load(model, shapes)
         session = _Session(module, chosen, threads, database, inputs, seed, reporter)
         try:
-            return session.run(search_with, estimate_with, confirm_end_to_end, budget_s)
+            return session.run(search_with, estimate_with, confirm_end_to_end, correction_rounds, budget_s)
         except KeyboardInterrupt:
             raise SearchInterrupted(
                 f"interrupted; what was measured is kept in {database.path}, and the same command goes on from there"
@@ -166,30 +170,63 @@ class _Session:
         self.reference = ReferenceRun(module, self.graph, threads, inputs, seed)
         self.workloads = WorkloadFactory(module, self.graph, backends, threads, self.reference.values)
 
-    def run(self, searcher: Searcher, estimator: CostEstimator, confirmed: bool, budget_s: float | None) -> Plan:
+    def run(
+        self, searcher: Searcher, estimator: CostEstimator, confirmed: bool, rounds: int, budget_s: float | None
+    ) -> Plan:
         self.reporter.stage("enumerating candidates")
         specs = [PartitionSpec(backend.rule(), backend.name) for backend in self.backends.values()]
         candidates = gather_candidates(self.graph, specs)
         tune_kernels(self.module, self.graph, candidates, self.backends, self.threads, searcher, self.reporter)
         protocol = getattr(estimator, "protocol", None) or Protocol()
-        problem = SearchProblem(
-            graph=self.graph,
-            candidates=candidates,
-            estimate=lambda asked: self._estimate(asked, estimator),
-            transitions=transition_costs(
-                list(self.backends.values()), self.threads, self.database, protocol, self.reporter
-            ),
-            priorities={name: backend.priority for name, backend in self.backends.items()},
-            budget_s=budget_s,
-            seed=self.seed,
-            progress=lambda line: self.reporter.step(line, 0),
+        with self._runner() as runner:
+            problem = SearchProblem(
+                graph=self.graph,
+                candidates=candidates,
+                estimate=lambda asked: self._estimate(asked, estimator),
+                transitions=transition_costs(
+                    list(self.backends.values()), self.threads, self.database, protocol, self.reporter
+                ),
+                priorities={name: backend.priority for name, backend in self.backends.items()},
+                measure_latencies=Latencies(self.network, self.backends, runner, self.database) if confirmed else None,
+                same_cost=self.workloads.of,
+                budget_s=budget_s,
+                seed=self.seed,
+                progress=lambda line: self.reporter.step(line, 0),
+            )
+            found = searcher.search(problem)
+            if not confirmed:
+                return self._plan(searcher, estimator, found, problem)
+            alone = single_backend(searcher, problem, self.backends.values())
+            rivals = {f"{name} alone": cover for name, cover in alone.items()}
+            field = Field(self.network, self.backends, self.threads, self.database, runner)
+            # A searcher that went by end-to-end latencies has no need of corrected costs.
+            refined = refine(problem, searcher.search, found, rivals, field.run, 0 if problem.ran else rounds)
+            return self._plan(searcher, estimator, refined.answer.partitioning, refined.problem, rivals, refined)
+
+    def _runner(self) -> PlanRunner:
+        return PlanRunner(
+            self.module,
+            self.graph,
+            self.backends,
+            self.threads,
+            self.reference.inputs,
+            self.reference.outputs,
+            self.reporter,
         )
-        found = searcher.search(problem)
-        alone = single_backend(searcher, problem, self.backends.values())
-        rivals = {f"{name} alone": cover for name, cover in alone.items()}
-        confirmation = self._confirm(found, rivals) if confirmed else None
+
+    def _plan(
+        self,
+        searcher: Searcher,
+        estimator: CostEstimator,
+        found: Partitioning,
+        problem: SearchProblem,
+        rivals: Mapping[str, Partitioning] | None = None,
+        refined: Refined | None = None,
+    ) -> Plan:
+        """The plan of what was found; with `refined`, of the rival that ships."""
+        confirmation = refined.answer.confirmation if refined else None
         choice = confirmation.shipped if confirmation else SEARCHED
-        shipped = found if choice == SEARCHED else rivals.get(choice)
+        shipped = found if choice == SEARCHED else (rivals or {}).get(choice)
         return Plan(
             module=self.module,
             network=self.network,
@@ -199,6 +236,8 @@ class _Session:
             threads=self.threads,
             searched_cost=found.cost,
             lower_bound=found.lower_bound,
+            corrected_cost=problem.partitioning(found.candidates).cost if refined else Cost.unknown(),
+            rounds=tuple(map(PlanRound.of, refined.rounds)) if refined else (),
             confirmation=confirmation,
             searcher=repr(searcher),
             estimator=type(estimator).__name__,
@@ -210,30 +249,6 @@ class _Session:
         unique = list(dict.fromkeys(workloads))
         costs = dict(zip(unique, estimator.estimate(unique), strict=True))
         return [costs[w] for w in workloads]
-
-    def _confirm(self, found: Partitioning, rivals: Mapping[str, Partitioning]) -> Confirmation:
-        return confirm_once(
-            self.network,
-            {SEARCHED: found, **rivals},
-            list(self.backends.values()),
-            self.threads,
-            self.database,
-            self._measure_plans,
-        )
-
-    def _measure_plans(self, plans: Mapping[str, Partitioning]) -> Confirmation:
-        return confirm(
-            {name: partial(self._apply, plan) for name, plan in plans.items()},
-            self.module,
-            list(self.backends.values()),
-            self.threads,
-            self.reference.inputs,
-            self.reference.outputs,
-            self.reporter,
-        )
-
-    def _apply(self, plan: Partitioning) -> Any:
-        return apply(self.module, self.graph, plan.candidates, self.backends)
 
     def _planned(self, shipped: Partitioning, problem: SearchProblem) -> tuple[PlannedPartition, ...]:
         same: dict[int, list[CandidatePartition]] = {}

@@ -7,6 +7,7 @@ A plan is saved as JSON that people can read and edit: change the `backend` of a
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from collage.backends.base import Backend
 from collage.build import CompiledExecutable, build, build_untouched
 from collage.candidates import HOST, CandidatePartition
 from collage.confirm import SEARCHED, UNTOUCHED, Confirmation, Rival
+from collage.correction import Round
 from collage.cost import Cost
 from collage.errors import CollageError, PlanError
 from collage.graph.dataflow_graph import DataflowGraph
@@ -27,7 +29,7 @@ from collage.rewrite import apply
 from collage.search import execution_order
 
 FORMAT = "collage-plan"
-VERSION = 1
+VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,31 @@ class PlannedPartition:
 
 
 @dataclass(frozen=True)
+class PlanRound:
+    """A placement that was searched and run on the way to the plan (`collage.correction`).
+
+    Attributes
+    ----------
+    partitions: number of partitions.
+    searched: seconds, the sum of costs that it was found with: isolated ones in the first round, corrected ones later.
+    isolated: seconds, the sum of what its partitions cost alone; NaN where that is not known.
+    latency: end to end.
+    loss: `latency` over that of the fastest rival in the same round.
+    """
+
+    partitions: int
+    searched: float
+    isolated: float
+    latency: Cost
+    loss: float
+
+    @classmethod
+    def of(cls, found: Round) -> PlanRound:
+        placement = found.partitioning
+        return cls(len(placement.partitions), placement.cost.seconds, found.isolated, found.latency, found.loss)
+
+
+@dataclass(frozen=True)
 class Plan:
     """A placement, confirmed or not, with its reasons.
 
@@ -72,6 +99,9 @@ class Plan:
     threads: number of threads of the deployment.
     searched_cost: what the search said that its plan costs, in seconds, transitions included.
     lower_bound: proven lower bound of that sum, in seconds.
+    corrected_cost: what the searched plan's partitions cost inside the whole, in seconds, transitions included; Unknown
+        when it was not run.
+    rounds: the placements that were run on the way; the searched plan is one of them.
     confirmation: what was seen end to end; None when the plan was not confirmed.
     searcher, estimator: what found it.
     notes: what the user should know.
@@ -85,6 +115,8 @@ class Plan:
     threads: int
     searched_cost: Cost = field(default_factory=Cost.unknown)
     lower_bound: float = 0.0
+    corrected_cost: Cost = field(default_factory=Cost.unknown)
+    rounds: tuple[PlanRound, ...] = ()
     confirmation: Confirmation | None = None
     searcher: str = ""
     estimator: str = ""
@@ -92,10 +124,22 @@ class Plan:
 
     @property
     def additive_error(self) -> float:
-        """End-to-end latency of the searched plan over the sum of its costs, minus 1; NaN when not confirmed."""
+        """End-to-end latency of the searched plan over the sum of its costs, less 1: corrected ones where they are known.
+
+        NaN when the plan was not confirmed.
+        """
+        total = self.corrected_cost if self.corrected_cost.is_finite else self.searched_cost
+        return self._error(total.seconds)
+
+    @property
+    def isolated_error(self) -> float:
+        """The same over the sum of what its partitions cost alone, each at its own time; NaN where not known."""
+        return self._error(min(self.rounds, key=lambda r: r.loss).isolated if self.rounds else float("nan"))
+
+    def _error(self, total: float) -> float:
         if self.confirmation is None:
             return float("nan")
-        return self.confirmation.of(SEARCHED).latency.seconds / self.searched_cost.seconds - 1.0
+        return self.confirmation.of(SEARCHED).latency.seconds / total - 1.0
 
     @property
     def apparent_loss(self) -> float:
@@ -152,6 +196,8 @@ class Plan:
             "estimator": self.estimator,
             "searched_cost": _cost_to_dict(self.searched_cost),
             "lower_bound_s": self.lower_bound,
+            "corrected_cost": _cost_to_dict(self.corrected_cost),
+            "rounds": [_round_to_dict(r) for r in self.rounds],
             "confirmation": None if self.confirmation is None else _confirmation_to_dict(self.confirmation),
             "notes": list(self.notes),
             "partitions": [_partition_to_dict(p) for p in self.partitions],
@@ -217,6 +263,8 @@ def _from_dict(data: Mapping[str, Any], module: Any) -> Plan:
         threads=int(data["threads"]),
         searched_cost=_cost_from_dict(data["searched_cost"]),
         lower_bound=float(data["lower_bound_s"]),
+        corrected_cost=_cost_from_dict(data["corrected_cost"]),
+        rounds=tuple(_round_from_dict(r) for r in data["rounds"]),
         confirmation=None if confirmation is None else _confirmation_from_dict(confirmation),
         searcher=data["searcher"],
         estimator=data["estimator"],
@@ -272,6 +320,18 @@ def _partition_from_dict(data: Mapping[str, Any]) -> PlannedPartition:
     )
 
 
+def _round_to_dict(found: PlanRound) -> dict[str, Any]:
+    numbers = {"searched_s": found.searched, "isolated_s": found.isolated, "loss": found.loss}
+    finite = {name: value if math.isfinite(value) else None for name, value in numbers.items()}
+    return {"partitions": found.partitions, **finite, "latency": _cost_to_dict(found.latency)}
+
+
+def _round_from_dict(data: Mapping[str, Any]) -> PlanRound:
+    searched, isolated = (math.nan if data[k] is None else float(data[k]) for k in ("searched_s", "isolated_s"))
+    loss = math.inf if data["loss"] is None else float(data["loss"])
+    return PlanRound(int(data["partitions"]), searched, isolated, _cost_from_dict(data["latency"]), loss)
+
+
 def _cost_to_dict(cost: Cost) -> dict[str, Any]:
     """Seconds are null when the cost is Unknown, and "invalid" when it is Invalid: JSON has neither NaN nor
     infinity.
@@ -297,7 +357,12 @@ def _confirmation_to_dict(confirmation: Confirmation) -> dict[str, Any]:
 
 def _confirmation_from_dict(data: Mapping[str, Any]) -> Confirmation:
     rivals = (
-        Rival(r["name"], _cost_from_dict(r["latency"]), None if r["ratio"] is None else tuple(r["ratio"]))
+        Rival(
+            r["name"],
+            _cost_from_dict(r["latency"]),
+            None if r["ratio"] is None else tuple(r["ratio"]),
+            tuple(r["partition_seconds"]),
+        )
         for r in data["rivals"]
     )
     return Confirmation(data["shipped"], tuple(rivals))

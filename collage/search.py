@@ -163,6 +163,11 @@ class SearchProblem:
         return self.latencies([partitioning])[0]
 
     @property
+    def ran(self) -> bool:
+        """Whether anything was run end to end."""
+        return bool(self._latencies)
+
+    @property
     def time_left(self) -> float:
         """Seconds of the budget that are left; infinite without a budget."""
         return float("inf") if self.budget_s is None else self.budget_s - (time.monotonic() - self.started)

@@ -10,6 +10,10 @@ from typing import IO, Any
 from collage.measure.artifact import Artifact
 from collage.measure.protocol import Protocol
 
+#: The calls of a virtual machine in their order: symbol, and median seconds from its beginning to the next one's (of
+#: the last one, to its end).
+Parts = tuple[tuple[str, float], ...]
+
 
 @dataclass(frozen=True)
 class Job:
@@ -48,11 +52,12 @@ class Failed:
 
 @dataclass(frozen=True)
 class Timed:
-    """The samples of one rival, in seconds, and why sampling stopped."""
+    """The samples of one rival, in seconds, and why sampling stopped; and, of a whole network, `Parts`."""
 
     rival: int
     samples: tuple[float, ...]
     reason: str
+    parts: Parts = ()
 
 
 @dataclass(frozen=True)

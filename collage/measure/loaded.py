@@ -25,7 +25,9 @@ class LoadedArtifact:
         for blob in artifact.blobs:
             run = engines.create(blob.engine, Path(blob.path).read_bytes(), dict(blob.options))
             tvm_ffi.register_global_func(blob.symbol, run, override=True)
-        self.vm = VirtualMachine(tvm.runtime.load_module(artifact.library), tvm.cpu())
+        self._library = tvm.runtime.load_module(artifact.library)
+        self.vm = VirtualMachine(self._library, tvm.cpu())
+        self._watched: VirtualMachine | None = None
         self.inputs = inputs
         self._arguments = [*inputs, *(tvm.runtime.tensor(np.load(path)) for path in artifact.weights)]
         self._main = self.vm["main"]
@@ -55,6 +57,17 @@ class LoadedArtifact:
             return time.perf_counter() - begin
         found = instrument.spans(self.vm, lambda: self._main(*self._arguments))
         return found[-1].end - found[0].begin if found else 0.0
+
+    def watch_once(self) -> list[instrument.Span]:
+        """Run once with a stopwatch around every call that the virtual machine makes.
+
+        An instrument cannot be taken out of a virtual machine again, so that a second one, of the same library, has it:
+        the first one's calls stay as they are in deployment.
+        """
+        if self._watched is None:
+            self._watched = VirtualMachine(self._library, tvm.cpu())
+        main = self._watched["main"]
+        return instrument.spans(self._watched, lambda: main(*self._arguments))
 
 
 class Wakers:

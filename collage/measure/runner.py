@@ -17,16 +17,19 @@ from types import TracebackType
 from typing import IO
 
 from collage.errors import CollageError
-from collage.measure.job import Begin, Done, Failed, Job, Timed, receive, send
+from collage.measure.job import Begin, Done, Failed, Job, Parts, Timed, receive, send
 from collage.runtime.threads import thread_environment
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """What came of one rival: samples in seconds and why sampling stopped, or the reason why there are none."""
+    """What came of one rival: samples in seconds and why sampling stopped, or the reason why there are none; of a whole
+    network also what each of its calls took.
+    """
 
     samples: tuple[float, ...] = ()
     reason: str = ""
+    parts: Parts = ()
 
     @property
     def valid(self) -> bool:
@@ -77,7 +80,7 @@ class Runner:
                 elif isinstance(event, Failed):
                     found[event.rival] = Measurement(reason=event.reason)
                 elif isinstance(event, Timed):
-                    found[event.rival] = Measurement(event.samples, event.reason)
+                    found[event.rival] = Measurement(event.samples, event.reason, event.parts)
                 elif isinstance(event, Done):
                     return found, None
         except TimeoutError:

@@ -10,14 +10,16 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import IO
 
 import numpy as np
 import tvm
 
 from collage.measure.check import wrong_numbers
-from collage.measure.job import Begin, Done, Event, Failed, Job, Timed, receive, send
+from collage.measure.instrument import Span
+from collage.measure.job import Begin, Done, Event, Failed, Job, Parts, Timed, receive, send
 from collage.measure.loaded import LoadedArtifact, Wakers
 from collage.measure.protocol import Protocol
 from collage.measure.statistics import converged
@@ -79,46 +81,74 @@ def run(job: Job, wakers: Wakers, say: Say) -> None:
             problem = f"does not run: {_describe(error)}"
         if problem is not None:
             say(Failed(i, problem))
-    for i, (samples, reason) in sample(rivals, first, job.protocol, job.threads, say).items():
-        say(Timed(i, tuple(samples), reason))
+    for i, timed in sample(rivals, first, job.protocol, job.threads, say).items():
+        say(Timed(i, tuple(timed.samples), timed.reason, parts_of(timed.watched)))
+
+
+@dataclass
+class Sampled:
+    """One rival's samples, in seconds; the runs with a stopwatch around every call; why sampling stopped."""
+
+    samples: list[float] = field(default_factory=list)
+    watched: list[list[Span]] = field(default_factory=list)
+    reason: str = ""
 
 
 def sample(
     rivals: dict[int, LoadedArtifact], first: dict[int, float], protocol: Protocol, threads: int, say: Say
-) -> dict[int, tuple[list[float], str]]:
+) -> dict[int, Sampled]:
     """Rounds over all rivals until each has converged, is hopeless, or time is up.
 
     A rival that is far slower than the fastest keeps the few samples that it has: it cannot win, and knowing better how
     bad it is would cost as much as all others together. One run may be slow by accident, so only a hopeless factor
     counts then; after three samples even the best of them has to be `slow_factor` times slower.
     """
-    samples: dict[int, list[float]] = {i: [] for i in rivals}
-    reasons: dict[int, str] = {}
+    sampled = {i: Sampled() for i in rivals}
     fastest = min(first.values(), default=0.0)
     for i, seconds in first.items():
         if seconds > _HOPELESS * protocol.slow_factor * fastest:
-            samples[i].append(seconds)
-            reasons[i] = SLOW
+            sampled[i] = Sampled([seconds], reason=SLOW)
     started = time.monotonic()
     round_number = 0
-    while len(reasons) < len(rivals):
-        turns = [i for i in rivals if i not in reasons]
+    while turns := [i for i in rivals if not sampled[i].reason]:
         shift = round_number % len(turns)  # nobody always comes after the same rival
         for i in turns[shift:] + turns[:shift]:
             say(Begin(i, "timing"))
-            for _ in range(protocol.discard):
-                rivals[i].time_once(protocol, threads)
+            watched = _warm_up(rivals[i], protocol, threads)
             seconds = rivals[i].time_once(protocol, threads)
             if round_number >= protocol.warmup:
-                samples[i].append(seconds)
+                sampled[i].samples.append(seconds)
+                sampled[i].watched.extend(watched)
         round_number += 1
-        best = min(float(np.median(s)) for i, s in samples.items() if s) if any(samples.values()) else 0.0
+        medians = [float(np.median(s.samples)) for s in sampled.values() if s.samples]
         for i in turns:
-            if len(samples[i]) >= 3 and min(samples[i]) > protocol.slow_factor * best:
-                reasons[i] = SLOW
-            elif reason := _stop(samples[i], protocol, time.monotonic() - started):
-                reasons[i] = reason
-    return {i: (samples[i], reasons[i]) for i in rivals}
+            if len(sampled[i].samples) >= 3 and min(sampled[i].samples) > protocol.slow_factor * min(medians):
+                sampled[i].reason = SLOW
+            else:
+                sampled[i].reason = _stop(sampled[i].samples, protocol, time.monotonic() - started)
+    return sampled
+
+
+def _warm_up(rival: LoadedArtifact, protocol: Protocol, threads: int) -> list[list[Span]]:
+    """The runs of a turn that are not counted; of a whole network the last of them is watched, call by call."""
+    watched = 1 if protocol.span == "call" and protocol.discard else 0
+    for _ in range(protocol.discard - watched):
+        rival.time_once(protocol, threads)
+    return [rival.watch_once() for _ in range(watched)]
+
+
+def parts_of(watched: Sequence[Sequence[Span]]) -> Parts:
+    """What each call of a network took: median seconds from its beginning to that of the next call, so that what the
+    virtual machine does in between is counted with the call before it.
+    """
+    if not watched or len({tuple(span.symbol for span in run) for run in watched}) != 1 or not watched[0]:
+        return ()
+    ends = [[*(span.begin for span in run[1:]), run[-1].end] for run in watched]
+    seconds = [
+        [end - span.begin for span, end in zip(run, ends_, strict=True)]
+        for run, ends_ in zip(watched, ends, strict=True)
+    ]
+    return tuple((span.symbol, float(m)) for span, m in zip(watched[0], np.median(seconds, axis=0), strict=True))
 
 
 def _stop(samples: list[float], protocol: Protocol, elapsed: float) -> str:

@@ -10,7 +10,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from collage.plan import Plan
+from collage.plan import Plan, PlanRound
 from collage.report.facts import (
     host_operators,
     milliseconds,
@@ -108,9 +108,19 @@ def whole_lines(plan: Plan) -> list[tuple[str, str]]:
         searched = next((r for r in plan.confirmation.rivals if r.name == "collage"), None)
         if searched is not None:
             lines.append(("end to end, as searched", milliseconds(searched.latency)))
-        lines.append(("additive error", percent(plan.additive_error) or "unknown"))
+            lines.append(("sum of its parts inside the whole", milliseconds(plan.corrected_cost)))
+        alone = f"; {percent(plan.isolated_error)} of the parts alone" if percent(plan.isolated_error) else ""
+        lines.append(("additive error", (percent(plan.additive_error) or "unknown") + alone))
+        if len(plan.rounds) > 1:
+            lines.append(("searched and run", "; ".join(map(_round, plan.rounds))))
         lines.append(("apparent loss", percent(plan.apparent_loss) or "unknown"))
     return lines
+
+
+def _round(found: PlanRound) -> str:
+    """`4 partitions: 4.35 -> 4.27 ms`: the sum that it was found with, and the latency end to end."""
+    sum_ms = f"{found.searched * 1e3:.4g}"
+    return f"{_number(found.partitions, 'partition')}: sum {sum_ms}, end to end {milliseconds(found.latency)}"
 
 
 def _number(count: int, what: str) -> str:

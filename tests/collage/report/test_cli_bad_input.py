@@ -100,7 +100,7 @@ def searched_plan(tuned: Tuned, tmp_path_factory: pytest.TempPathFactory) -> str
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ('"version": 1', '"version": 99', "version 99"),
+        ('"version": 2', '"version": 99', "version 99"),
         ('"format": "collage-plan"', '"format": "x"', "not a plan"),
         ('"backend": "onnxruntime"', '"backend": "nonsense"', "'nonsense'"),
         ('"nodes": [', '"nodes": [9999,', "9999"),
