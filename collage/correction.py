@@ -50,11 +50,20 @@ class Round:
 
 @dataclass(frozen=True)
 class Refined:
-    """What came of it: the rounds, which of them is the answer, and the problem with the corrected costs."""
+    """What came of it.
+
+    Attributes
+    ----------
+    rounds: the placements that were run.
+    best: which of them is the answer.
+    problem: with the corrected costs, in seconds of the first round's machine.
+    corrected: seconds, the sum of the answer's corrected costs, on the machine as fast as it was in the answer's round.
+    """
 
     rounds: tuple[Round, ...]
     best: int
     problem: SearchProblem
+    corrected: float
 
     @property
     def answer(self) -> Round:
@@ -146,7 +155,8 @@ def refine(
         if any(found.candidates == earlier.partitioning.candidates for earlier in done):
             break
     best = min(range(len(done)), key=lambda i: (done[i].loss, i))
-    return Refined(tuple(done), best, corrected)
+    total = corrected.partitioning(done[best].partitioning.candidates).cost.seconds
+    return Refined(tuple(done), best, corrected, total / _scale(done[0].confirmation, done[best].confirmation))
 
 
 def _isolated(problem: SearchProblem, partitioning: Partitioning) -> float:

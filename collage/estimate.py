@@ -94,6 +94,11 @@ class Workload:
 class CostEstimator(Parameterised, ABC):
     """Gives the latency of workloads. Batched: builds run in parallel, models predict in bulk."""
 
+    @property
+    def uses_device(self) -> bool:
+        """Whether it may run things on the device; where it does not, transitions are not measured either."""
+        return False
+
     @abstractmethod
     def estimate(self, workloads: Sequence[Workload]) -> list[Cost]:
         """One cost per workload, in their order; Invalid with a reason where a backend fails, Unknown where nothing

@@ -16,6 +16,7 @@ import numpy as np
 from collage import plugins
 from collage.backends.base import Backend
 from collage.candidates import HOST, CandidatePartition, PartitionSpec
+from collage.coalesce import coalesced
 from collage.confirm import SEARCHED
 from collage.correction import Refined, refine
 from collage.cost import Cost
@@ -40,6 +41,9 @@ from collage.single_backend import single_backend
 from collage.transitions import transition_costs
 from collage.tuning import tune_kernels
 from collage.workload import WorkloadFactory
+
+#: How often what a search put side by side is joined and costed; the next search may put other things side by side.
+_COALESCING_ROUNDS = 4
 
 
 def partition(
@@ -184,7 +188,12 @@ class _Session:
                 candidates=candidates,
                 estimate=lambda asked: self._estimate(asked, estimator),
                 transitions=transition_costs(
-                    list(self.backends.values()), self.threads, self.database, protocol, self.reporter
+                    list(self.backends.values()),
+                    self.threads,
+                    self.database,
+                    protocol,
+                    self.reporter,
+                    measure=estimator.uses_device,
                 ),
                 priorities={name: backend.priority for name, backend in self.backends.items()},
                 measure_latencies=Latencies(self.network, self.backends, runner, self.database) if confirmed else None,
@@ -193,15 +202,32 @@ class _Session:
                 seed=self.seed,
                 progress=lambda line: self.reporter.step(line, 0),
             )
-            found = searcher.search(problem)
+            found, problem = self._search(searcher, problem)
             if not confirmed:
                 return self._plan(searcher, estimator, found, problem)
-            alone = single_backend(searcher, problem, self.backends.values())
+            alone = single_backend(plugins.load("searchers", "dijkstra"), problem, self.backends.values())
             rivals = {f"{name} alone": cover for name, cover in alone.items()}
             field = Field(self.network, self.backends, self.threads, self.database, runner)
+
+            def again(corrected: SearchProblem) -> Partitioning:
+                return self._search(searcher, corrected)[0]
+
             # A searcher that went by end-to-end latencies has no need of corrected costs.
-            refined = refine(problem, searcher.search, found, rivals, field.run, 0 if problem.ran else rounds)
+            refined = refine(problem, again, found, rivals, field.run, 0 if problem.ran else rounds)
             return self._plan(searcher, estimator, refined.answer.partitioning, refined.problem, rivals, refined)
+
+    def _search(self, searcher: Searcher, problem: SearchProblem) -> tuple[Partitioning, SearchProblem]:
+        """Search and coalesce by turns, until no union of neighbouring partitions is new; the answer, and the problem
+        with all candidates that came up.
+        """
+        found = searcher.search(problem)
+        for _ in range(_COALESCING_ROUNDS):
+            unions = [] if problem.ran else coalesced(self.graph, found, problem.candidates, self.backends)
+            if not unions:
+                break
+            problem = problem.extended(unions)
+            found = searcher.search(problem)
+        return found, problem
 
     def _runner(self) -> PlanRunner:
         return PlanRunner(
@@ -236,7 +262,7 @@ class _Session:
             threads=self.threads,
             searched_cost=found.cost,
             lower_bound=found.lower_bound,
-            corrected_cost=problem.partitioning(found.candidates).cost if refined else Cost.unknown(),
+            corrected_cost=Cost(refined.corrected) if refined else Cost.unknown(),
             rounds=tuple(map(PlanRound.of, refined.rounds)) if refined else (),
             confirmation=confirmation,
             searcher=repr(searcher),

@@ -124,9 +124,9 @@ class Plan:
 
     @property
     def additive_error(self) -> float:
-        """End-to-end latency of the searched plan over the sum of its costs, less 1: corrected ones where they are known.
+        """End-to-end latency of the searched plan over the sum of its costs, less 1; NaN when not confirmed.
 
-        NaN when the plan was not confirmed.
+        The costs are the corrected ones where they are known.
         """
         total = self.corrected_cost if self.corrected_cost.is_finite else self.searched_cost
         return self._error(total.seconds)

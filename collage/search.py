@@ -18,7 +18,7 @@ import random
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from collage.candidates import HOST, CandidatePartition, CandidateSet
@@ -161,6 +161,12 @@ class SearchProblem:
     def latency(self, partitioning: Partitioning) -> Cost:
         """End-to-end latency of one partitioning; several that are to be compared go through `latencies`."""
         return self.latencies([partitioning])[0]
+
+    def extended(self, candidates: Iterable[CandidatePartition]) -> SearchProblem:
+        """The same problem with further candidates; what is known of the others stays known."""
+        result = replace(self, candidates=CandidateSet([*self.candidates, *candidates]))
+        result._costs, result._latencies = self._costs, self._latencies
+        return result
 
     @property
     def ran(self) -> bool:

@@ -36,10 +36,15 @@ from collage.rewrite import apply
 
 
 def transition_costs(
-    backends: Sequence[Backend], threads: int, records: RecordDatabase, protocol: Protocol, reporter: Reporter
+    backends: Sequence[Backend],
+    threads: int,
+    records: RecordDatabase,
+    protocol: Protocol,
+    reporter: Reporter,
+    measure: bool = True,
 ) -> dict[tuple[str, str], float]:
     """Seconds for each ordered pair of different backends, from the records where they are there, else measured and
-    recorded.
+    recorded; with `measure=False`, pairs that are not in the records are left out.
 
     A difference inside the confidence interval counts as zero.
     """
@@ -48,12 +53,12 @@ def transition_costs(
     device = describe(backends[0].device) if backends else None
     keys = {(a.name, b.name): transition_key(structure, a, b, device, threads, protocol) for a, b in pairs if device}
     known = records.costs(keys.values())
-    if any(key not in known for key in keys.values()):
+    if measure and any(key not in known for key in keys.values()):
         reporter.stage("measuring transitions", None)
         for pair, cost in _measure(backends, threads, protocol).items():
             records.put(Record.of(keys[pair], cost, label=f"transition {pair[0]} -> {pair[1]}"))
             known[keys[pair]] = cost
-    return {pair: known[key].seconds for pair, key in keys.items() if known[key].is_finite}
+    return {pair: known[key].seconds for pair, key in keys.items() if key in known and known[key].is_finite}
 
 
 def _measure(backends: Sequence[Backend], threads: int, protocol: Protocol) -> dict[tuple[str, str], Cost]:

@@ -43,6 +43,10 @@ class CachedEstimator(CostEstimator):
         self.protocol = protocol
         self.device = device
 
+    @property
+    def uses_device(self) -> bool:
+        return self.fallback is not None and self.fallback.uses_device
+
     def estimate(self, workloads: Sequence[Workload]) -> list[Cost]:
         """One cost per workload: the recorded one, the fallback's, or Unknown.
 

@@ -62,6 +62,10 @@ class MeasuredEstimator(CostEstimator):
         self.timeout_s = timeout_s
         self.reporter = reporter
 
+    @property
+    def uses_device(self) -> bool:
+        return True
+
     def estimate(self, workloads: Sequence[Workload]) -> list[Cost]:
         with ExitStack() as stack:
             records = self.records

@@ -24,7 +24,7 @@ class Protocol:
     slow_factor: a candidate this many times slower than its fastest rival is stopped with the samples it has.
     evict_bytes: bytes overwritten per core before a cold sample.
     span: "kernels" times from the first to the last kernel inside the virtual machine; "call" times the whole call,
-        from Python, and in the last run of every turn that is not counted a stopwatch runs around each of its calls.
+        from Python, and every turn has one more run, with a stopwatch around each of its calls.
     tolerance: largest absolute error over largest absolute reference value; beyond it the candidate is Invalid.
     version: of the procedure itself.
     """

@@ -114,8 +114,9 @@ def sample(
         shift = round_number % len(turns)  # nobody always comes after the same rival
         for i in turns[shift:] + turns[:shift]:
             say(Begin(i, "timing"))
-            watched = _warm_up(rivals[i], protocol, threads)
-            seconds = rivals[i].time_once(protocol, threads)
+            for _ in range(protocol.discard):
+                rivals[i].time_once(protocol, threads)
+            seconds, watched = _turn(rivals[i], protocol, threads, round_number)
             if round_number >= protocol.warmup:
                 sampled[i].samples.append(seconds)
                 sampled[i].watched.extend(watched)
@@ -129,12 +130,16 @@ def sample(
     return sampled
 
 
-def _warm_up(rival: LoadedArtifact, protocol: Protocol, threads: int) -> list[list[Span]]:
-    """The runs of a turn that are not counted; of a whole network the last of them is watched, call by call."""
-    watched = 1 if protocol.span == "call" and protocol.discard else 0
-    for _ in range(protocol.discard - watched):
-        rival.time_once(protocol, threads)
-    return [rival.watch_once() for _ in range(watched)]
+def _turn(rival: LoadedArtifact, protocol: Protocol, threads: int, round_number: int) -> tuple[float, list[list[Span]]]:
+    """One sample; of a whole network also a run that is watched call by call, by turns before and after it: the later
+    run of a turn finds warmer caches.
+    """
+    if protocol.span != "call":
+        return rival.time_once(protocol, threads), []
+    if round_number % 2:
+        watched = [rival.watch_once()]
+        return rival.time_once(protocol, threads), watched
+    return rival.time_once(protocol, threads), [rival.watch_once()]
 
 
 def parts_of(watched: Sequence[Sequence[Span]]) -> Parts:

@@ -1,0 +1,127 @@
+"""Do costs add up? Partitions alone against the whole, in one process and by turns: `python -m benchmarks.additivity`.
+
+The costs in the records are taken one after the other, over minutes in which the machine becomes faster and slower;
+compared with an end-to-end latency of later, that drift is in the error. Here a searched plan and each of its
+partitions alone (timed as candidates are: cold) take turns, so that whatever slows one slows all. The table shows the
+whole over the sum of the parts, less 1, with the 95% interval of its median over the turns; and beside it the same for
+the costs as they are in the records.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.workloads import build
+from collage.candidates import HOST, CandidatePartition
+from collage.estimate import Workload
+from collage.graph.dataflow_graph import DataflowGraph
+from collage.graph.index_set import IndexSet
+from collage.graph.sub_graph import SubGraph
+from collage.measure.artifact import Artifact, prepare
+from collage.measure.builder import build_all
+from collage.measure.end_to_end import prepare_plan
+from collage.measure.probe import two_convolutions
+from collage.measure.protocol import END_TO_END, Protocol
+from collage.measure.reference import ReferenceRun
+from collage.measure.statistics import paired_ratio
+from collage.partitioner import partition
+from collage.runtime.threads import configure_threads, default_threads, thread_environment
+from collage.workload import WorkloadFactory
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure each network in a process of its own, and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", default=["resnet50", "mobilenet_v2", "bert_base"])
+    parser.add_argument("--records", type=Path, default=Path("build/bench-records.db"))
+    parser.add_argument("--turns", type=int, default=41)
+    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    if options.worker:
+        print(json.dumps(measure(options.names[0], options.records, options.turns)))
+        return
+    table = Table("network", "partitions", "whole / parts by turns - 1", "95% interval", "whole / recorded costs - 1")
+    for name in options.names:
+        command = [sys.executable, "-m", "benchmarks.additivity", name, "--worker"]
+        command += ["--records", str(options.records), "--turns", str(options.turns)]
+        environment = {**os.environ, **thread_environment(default_threads())}
+        printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment).stdout
+        row = json.loads(printed.splitlines()[-1])
+        ratio, low, high = (x - 1 for x in row["ratio"])
+        interval = f"{low:+.1%} to {high:+.1%}"
+        table.add_row(name, str(row["partitions"]), f"{ratio:+.1%}", interval, f"{row['recorded'] - 1:+.1%}")
+    Console(width=120).print(table)
+
+
+def measure(name: str, records: Path, turns: int) -> dict[str, Any]:
+    """Ratio of the whole to the sum of its parts, (median, low, high), for the plan searched with isolated costs."""
+    from collage.measure.loaded import LoadedArtifact, Wakers  # after the environment is set: it loads TVM's runtime
+
+    threads = default_threads()
+    configure_threads(threads)
+    with tempfile.TemporaryDirectory(prefix="collage-additivity-") as temporary:
+        folder = Path(temporary)
+        plan = partition(build(name), records=records, threads=threads, confirm_end_to_end=False)
+        backends = list(plan.backends.values())
+        graph = DataflowGraph.from_module(plan.module)
+        reference = ReferenceRun(plan.module, graph, threads)
+        factory = WorkloadFactory(plan.module, graph, plan.backends, threads, reference.values)
+        chosen = [
+            CandidatePartition(SubGraph(graph, IndexSet(p.nodes)), p.backend)
+            for p in plan.partitions
+            if p.backend != HOST
+        ]
+        workloads = [factory.of(candidate) for candidate in chosen]
+        distinct = list(dict.fromkeys(workloads))
+        probes = [Workload.of_module(two_convolutions(), backend, threads) for backend in backends]
+        prepared = [prepare(w, folder / str(i)) for i, w in enumerate([*distinct, *probes])]
+        built = build_all(prepared, threads, 120.0)
+        wakers = {p.backend.name: a for p, a in zip(probes, built[len(distinct) :], strict=True)}
+        loaded: dict[Workload, LoadedArtifact] = {}
+        awake = Wakers()
+        for workload, artifact in zip(distinct, built, strict=False):
+            assert isinstance(artifact, Artifact), artifact
+            waker = wakers[workload.backend.name]
+            assert workload.samples is not None and isinstance(waker, Artifact)
+            inputs = _tensors(workload.samples().inputs)
+            loaded[workload] = LoadedArtifact(artifact, inputs, awake.of(replace(artifact, waker=waker)))
+        whole = LoadedArtifact(
+            prepare_plan(plan.partitioned(), backends, threads, folder / "plan"), _tensors(reference.inputs)
+        )
+        cold = Protocol()
+        together: list[float] = []
+        alone: list[float] = []
+        for _ in range(turns):
+            for _ in range(END_TO_END.discard):
+                whole.call()
+            together.append(whole.time_once(END_TO_END, threads))
+            once = {w: run.time_once(cold, threads) for w, run in loaded.items()}
+            alone.append(sum(once[w] for w in workloads))
+    return {
+        "partitions": len(chosen),
+        "ratio": paired_ratio(together, alone),
+        "recorded": float(np.median(together)) / plan.searched_cost.seconds,
+    }
+
+
+def _tensors(arrays: Sequence[np.ndarray]) -> list[Any]:
+    import tvm
+
+    return [tvm.runtime.tensor(array) for array in arrays]
+
+
+if __name__ == "__main__":
+    main()
