@@ -245,15 +245,19 @@ def _combines(rule: CombinePartitionRule, style: str, union: SubGraph, parts: Se
 
     The limit on the number of candidates per exit is for enumerating, and does not count here.
     """
-    if not union.is_valid(SubGraphConfig(max_exits=rule.max_exits, max_depth=rule.max_depth)):
+    if not union.is_valid(_limits(rule)):
         return False
-    if _grows(rule.combiners, parts):
+    if _grows(rule, parts):
         return True
-    return style == "native" and _grows(rule.combiners, [SubGraph(union.graph, IndexSet([i])) for i in union.inside])
+    return style == "native" and _grows(rule, [SubGraph(union.graph, IndexSet([i])) for i in union.inside])
 
 
-def _grows(combiners: Sequence[CombinerRule], pieces: Sequence[SubGraph]) -> bool:
-    """Whether the last piece grows to the whole by joining one piece after another.
+def _limits(rule: CombinePartitionRule) -> SubGraphConfig:
+    return SubGraphConfig(max_exits=rule.max_exits, max_depth=rule.max_depth)
+
+
+def _grows(rule: CombinePartitionRule, pieces: Sequence[SubGraph]) -> bool:
+    """Whether the last piece grows to the whole by joining one piece after another, each union valid.
 
     Freer kinds go first, because combiners limit the kind of what is joined; then later ones, from the exit upwards.
     """
@@ -261,12 +265,16 @@ def _grows(combiners: Sequence[CombinerRule], pieces: Sequence[SubGraph]) -> boo
     grown = max(pieces, key=lambda piece: piece.inside.last)
     waiting.remove(grown)
     while waiting:
-        piece = next((p for p in waiting if any(_joins(c, p, grown) for c in combiners)), None)
+        piece = next((p for p in waiting if _can_join(rule, p, grown)), None)
         if piece is None:
             return False
         waiting.remove(piece)
         grown = grown.union(piece)
     return True
+
+
+def _can_join(rule: CombinePartitionRule, piece: SubGraph, grown: SubGraph) -> bool:
+    return any(_joins(c, piece, grown) for c in rule.combiners) and grown.union(piece).is_valid(_limits(rule))
 
 
 def _joins(combiner: CombinerRule, one: SubGraph, other: SubGraph) -> bool:

@@ -60,6 +60,7 @@ def partition(
     correction_rounds: int = 3,
     budget_s: float | None = None,
     seed: int = 0,
+    parameters: Mapping[str, Any] | None = None,
     reporter: Reporter | None = None,
 ) -> Plan:
     """Find which backend should run which part of a network.
@@ -78,6 +79,7 @@ def partition(
         is repeated (`collage.correction`).
     budget_s: seconds that the search may take; None for no limit.
     seed: of the searcher's and the inputs' random numbers.
+    parameters: of the searcher's and the estimator's constructors, where these are given by name.
     reporter: told of progress.
 
     Returns
@@ -94,9 +96,11 @@ def partition(
     configure_threads(threads)
     with interruptible(), RecordDatabase(records) as database:
         chosen = resolve_backends(backends)
-        offered = {"records": database, "reporter": reporter}
-        search_with: Searcher = create("searchers", searcher, offered)
-        estimate_with: CostEstimator = create("estimators", estimator, offered)
+        search_with: Searcher
+        estimate_with: CostEstimator
+        search_with, estimate_with = create_both(
+            searcher, estimator, parameters or {}, {"records": database, "reporter": reporter}
+        )
         module = load(model, shapes)
         session = _Session(module, chosen, threads, database, inputs, seed, reporter)
         try:
@@ -141,13 +145,50 @@ def resolve_backends(wanted: Sequence[str | Backend] | None) -> dict[str, Backen
     return {b.name: b for b in sorted(found, key=lambda b: (b.priority, b.name))}
 
 
+def create_both(
+    searcher: str | Searcher,
+    estimator: str | CostEstimator,
+    parameters: Mapping[str, Any],
+    offered: Mapping[str, Any],
+) -> tuple[Any, Any]:
+    """The searcher and the estimator: plug-ins by name are made with those of `offered` and of `parameters` that their
+    constructors take; instances are what they are.
+
+    Raises
+    ------
+    PluginError: a name is unknown, a constructor refuses, or one of `parameters` is taken by neither.
+    """
+    known: set[str] = set()
+    made = []
+    kinds: tuple[tuple[plugins.Kind, Any], ...] = (("searchers", searcher), ("estimators", estimator))
+    for kind, wanted in kinds:
+        if isinstance(wanted, str):
+            accepted = inspect.signature(plugins.load_class(kind, wanted)).parameters
+            known |= set(accepted)
+            wanted = create(kind, wanted, {**offered, **parameters})
+        made.append(wanted)
+    unknown = sorted(set(parameters) - known)
+    if unknown:
+        names = " or ".join(w for w in (searcher, estimator) if isinstance(w, str)) or "what is given as an instance"
+        raise PluginError(f"{names} has no parameter {', '.join(unknown)}; known: {', '.join(sorted(known)) or 'none'}")
+    return made[0], made[1]
+
+
 def create(kind: plugins.Kind, wanted: Any, offered: Mapping[str, Any]) -> Any:
-    """A plug-in by name, given those of `offered` that its constructor takes; an instance as it is."""
+    """A plug-in by name, given those of `offered` that its constructor takes; an instance as it is.
+
+    Raises
+    ------
+    PluginError: the name is unknown, or the constructor refuses what it is given.
+    """
     if not isinstance(wanted, str):
         return wanted
     cls = plugins.load_class(kind, wanted)
     accepted = inspect.signature(cls).parameters
-    return cls(**{name: value for name, value in offered.items() if name in accepted})
+    try:
+        return cls(**{name: value for name, value in offered.items() if name in accepted})
+    except (TypeError, ValueError) as error:
+        raise PluginError(f"the {kind[:-1]} {wanted!r} cannot be made: {error}") from error
 
 
 class _Session:

@@ -10,7 +10,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from collage.report.exits import guarded
-from collage.report.options import Html, Model, Output, Records, Shapes, Verbose, parse_names, parse_shapes
+from collage.report.options import (
+    Html,
+    Model,
+    Output,
+    Parameters,
+    Records,
+    Shapes,
+    Verbose,
+    parse_names,
+    parse_parameters,
+    parse_shapes,
+)
 from collage.report.outputs import require_writable
 from collage.report.terminal import quiet
 
@@ -53,8 +64,12 @@ def tune(
     report: Html = None,
     tune_trials: _Trials = 0,
     confirm: Annotated[bool, typer.Option(help="Run the plan end to end against its rivals.")] = True,
+    correction_rounds: Annotated[
+        int, typer.Option(min=0, help="How often costs are corrected by runs end to end, and the search repeated.")
+    ] = 3,
     budget: _Budget = None,
     seed: Annotated[int, typer.Option(help="Of the searcher's and the inputs' random numbers.")] = 0,
+    parameter: Parameters = None,
     verbose: Verbose = False,
 ) -> None:
     """Find which backend should run which part of a network, and compile it."""
@@ -84,8 +99,10 @@ def tune(
                 threads=threads,
                 shapes=shapes,
                 confirm_end_to_end=confirm,
+                correction_rounds=correction_rounds,
                 budget_s=budget,
                 seed=seed,
+                parameters=parse_parameters(parameter),
                 reporter=reporter,
             )
             found.save(plan_path)

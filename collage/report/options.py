@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -22,6 +23,14 @@ Shapes = Annotated[
     list[str] | None,
     typer.Option(
         "--shape", metavar="INPUT=N,N,...", help="Shape of an input with dynamic dimensions; may be repeated."
+    ),
+]
+Parameters = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="A parameter of the searcher or the estimator, as model=cost.json or time_limit_s=600; may be repeated.",
     ),
 ]
 Html = Annotated[
@@ -45,6 +54,24 @@ def parse_shapes(texts: Sequence[str] | None) -> dict[str, tuple[int, ...]]:
             raise typer.BadParameter(f"input {name!r} is given twice", param_hint="--shape")
         shapes[name] = shape
     return shapes
+
+
+def parse_parameters(texts: Sequence[str] | None) -> dict[str, Any]:
+    """`["width=64", "model=cost.json"]` -> `{"width": 64, "model": "cost.json"}`: values are JSON where they read like
+    it, and text otherwise. Raises typer.BadParameter.
+    """
+    parameters: dict[str, Any] = {}
+    for text in texts or ():
+        name, separator, value = text.partition("=")
+        if not separator or not name.isidentifier():
+            raise typer.BadParameter(f"{text!r} does not read like name=value", param_hint="--set")
+        if name in parameters:
+            raise typer.BadParameter(f"{name} is given twice", param_hint="--set")
+        try:
+            parameters[name] = json.loads(value)
+        except ValueError:
+            parameters[name] = value
+    return parameters
 
 
 def parse_names(text: str | None, option: str) -> list[str] | None:
