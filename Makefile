@@ -8,11 +8,12 @@ DEV := $(VENV)/.collage-dev
 TESTS := $(VENV)/.collage-tests
 DEMO := build/resnet50
 
-.PHONY: help demo test test-slow lint format bench bench-networks bench-onnx clean
+.PHONY: help demo test test-slow test-conformance lint format bench bench-networks bench-onnx clean
 
 help:
 	@echo "make demo            tune a ResNet-50 over all backends, print what runs where, run the compiled model"
-	@echo "make test            the tests; make test-slow those that take minutes each"
+	@echo "make test            the tests; make test-slow those that take minutes each,"
+	@echo "make test-conformance    of those, the suites that hold every candidate of a backend against the reference"
 	@echo "make lint            ruff and mypy; make format applies ruff's format"
 	@echo "make bench           growth of enumeration and search with the size of the network"
 	@echo "make bench-networks  tune all ten networks (hours); make bench-onnx: the ONNX project's node tests"
@@ -40,6 +41,9 @@ test: $(TESTS)
 
 test-slow: $(TESTS)
 	$(BIN)/python -m pytest -m slow
+
+test-conformance: $(TESTS)
+	$(BIN)/python -m pytest -m slow tests/collage/testing
 
 lint: $(DEV)
 	$(BIN)/ruff check .

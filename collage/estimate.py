@@ -8,7 +8,7 @@ class ByOperatorCount(CostEstimator):
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -98,6 +98,12 @@ class CostEstimator(Parameterised, ABC):
     def uses_device(self) -> bool:
         """Whether it may run things on the device; where it does not, transitions are not measured either."""
         return False
+
+    def transitions(self, backends: Sequence[str], threads: int) -> Mapping[tuple[str, str], float] | None:
+        """Seconds for handing a tensor from one backend's partition to another's, per ordered pair of names; None where
+        the estimator has nothing to say about it, and the records of this machine are asked.
+        """
+        return None
 
     @abstractmethod
     def estimate(self, workloads: Sequence[Workload]) -> list[Cost]:

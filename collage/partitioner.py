@@ -222,20 +222,12 @@ class _Session:
         specs = [PartitionSpec(backend.rule(), backend.name) for backend in self.backends.values()]
         candidates = gather_candidates(self.graph, specs)
         tune_kernels(self.module, self.graph, candidates, self.backends, self.threads, searcher, self.reporter)
-        protocol = getattr(estimator, "protocol", None) or Protocol()
         with self._runner() as runner:
             problem = SearchProblem(
                 graph=self.graph,
                 candidates=candidates,
                 estimate=lambda asked: self._estimate(asked, estimator),
-                transitions=transition_costs(
-                    list(self.backends.values()),
-                    self.threads,
-                    self.database,
-                    protocol,
-                    self.reporter,
-                    measure=estimator.uses_device,
-                ),
+                transitions=self._transitions(estimator),
                 priorities={name: backend.priority for name, backend in self.backends.items()},
                 measure_latencies=Latencies(self.network, self.backends, runner, self.database) if confirmed else None,
                 same_cost=self.workloads.of,
@@ -256,6 +248,16 @@ class _Session:
             # A searcher that went by end-to-end latencies has no need of corrected costs.
             refined = refine(problem, again, found, rivals, field.run, 0 if problem.ran else rounds)
             return self._plan(searcher, estimator, refined.answer.partitioning, refined.problem, rivals, refined)
+
+    def _transitions(self, estimator: CostEstimator) -> Mapping[tuple[str, str], float]:
+        told = estimator.transitions(list(self.backends), self.threads)
+        if told is not None:
+            return told
+        protocol = getattr(estimator, "protocol", None) or Protocol()
+        backends = list(self.backends.values())
+        return transition_costs(
+            backends, self.threads, self.database, protocol, self.reporter, measure=estimator.uses_device
+        )
 
     def _search(self, searcher: Searcher, problem: SearchProblem) -> tuple[Partitioning, SearchProblem]:
         """Search and coalesce by turns, until no union of neighbouring partitions is new; the answer, and the problem

@@ -145,6 +145,8 @@ class _DeviceEstimator(CostEstimator):
                 prepared[workload] = prepare(workload, folder / str(number))
             except CodegenError as error:
                 result[workload] = str(error)
+            except Exception as error:  # a defect of one backend costs its candidate, not the run (Invariant 5)
+                result[workload] = f"cannot be prepared: {type(error).__name__}: {error}"
         result.update(zip(prepared, build_all(list(prepared.values()), jobs, self.timeout_s), strict=True))
         return result
 

@@ -1,15 +1,24 @@
 """Searchers that come with Collage, registered as plug-ins under the entry-point group `collage.searchers`.
 
-A searcher is a module of its own that depends on `collage.search` only:
+A searcher depends on `collage.search` only, as a third party's would.
 
-    dijkstra            the interface: problem in, partitioning out, and what it says about it
+    dijkstra            the cover of least cost, exactly
+    beam                the best covers half-built, so many at a time: for wide graphs and huge ones
+    evolutionary        whole placements run end to end, and bred from those that run fast
+
+What they are made of:
+
     objective           what better means: unknown costs, cost, ties, as one integer per candidate
     moves               candidates as steps over positions; the order in which nodes are covered
     bounds              a lower bound from shares of the cost per node
     open_partitions     what keeps covers acyclic, and transitions paid once
     layered_search      the search itself: layers, dominance, passes of growing width
+    lazy_costing        costing only what may be on the best path
+    genome, cover_finder, seeds, fitness, checkpoint, evolution_notes       the parts of an evolution
 """
 
+from searchers.beam import BeamSearcher
 from searchers.dijkstra import DijkstraSearcher
+from searchers.evolutionary import EvolutionarySearcher
 
-__all__ = ["DijkstraSearcher"]
+__all__ = ["BeamSearcher", "DijkstraSearcher", "EvolutionarySearcher"]

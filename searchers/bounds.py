@@ -9,6 +9,7 @@ only make covers dearer, so leaving them out keeps the bound valid.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 from searchers.moves import Moves
 
@@ -21,7 +22,7 @@ def node_shares(moves: Moves) -> list[int]:
     parts.
     """
     entries = [
-        (tuple(positions(move.nodes, first)), move.weight)
+        (tuple([first + offset for offset in offsets(move.nodes)]), move.weight)
         for first, starting in enumerate(moves.starting)
         for move in starting
     ]
@@ -37,9 +38,15 @@ def _sweep(entries: Sequence[tuple[tuple[int, ...], int]], size: int, forwards: 
     shares = [0] * size
     for p in range(size) if forwards else range(size - 1, -1, -1):
         # Its own share is still zero, so summing over all members gives what the others have taken.
-        allowed = [weight - sum(shares[q] for q in members) for members, weight in ending[p]]
+        allowed = [weight - sum([shares[q] for q in members]) for members, weight in ending[p]]
         shares[p] = min(allowed, default=0)
     return shares
+
+
+@lru_cache(maxsize=1 << 14)
+def offsets(nodes: int) -> tuple[int, ...]:
+    """The members of a bit set, ascending. Networks repeat themselves, so most sets have been seen before."""
+    return tuple(positions(nodes, 0))
 
 
 def positions(nodes: int, first: int) -> Iterator[int]:

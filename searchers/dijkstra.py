@@ -2,6 +2,8 @@
 
 The method is in `searchers.layered_search`; this module turns a `SearchProblem` into moves and the path found into a
 `Partitioning`. With a budget, what is returned may not be optimal, and then it says how far from the optimum it may be.
+
+Where costs are expensive, `costing="lazy"` asks only for those that may still matter (`searchers.lazy_costing`).
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Literal
 
 from collage.candidates import HOST, CandidatePartition
 from collage.cost import Cost
@@ -16,8 +19,10 @@ from collage.errors import CollageError, NoCoverError
 from collage.graph.index_set import IndexSet
 from collage.search import Partitioning, Searcher, SearchProblem
 from searchers.bounds import node_shares
+from searchers.cost_bounds import LearnedBounds
 from searchers.layered_search import Budget, LayeredSearch, Outcome
-from searchers.moves import make_moves
+from searchers.lazy_costing import LazyCosts
+from searchers.moves import Moves, make_moves
 from searchers.objective import Objective, make_objective
 
 
@@ -34,14 +39,31 @@ class DijkstraSearcher(Searcher):
         machine.
     max_states: how many half-built covers may be looked at (a few hundred bytes each); deterministic. None for no
         limit.
+    costing: "eager" costs every candidate before the search; "lazy" costs, round by round, what is on the best path
+        under lower bounds, and finds the same as long as the bounds hold. The notes say how much was costed. The
+        rounds share the limits of one search.
+    bound_margin: only for lazy costing: by which share a candidate may be cheaper than its like lead one to expect,
+        and still be found (`searchers.cost_bounds`). 1 assumes nothing and costs nearly everything.
     """
 
-    def __init__(self, time_limit_s: float | None = 60.0, max_states: int | None = 1_000_000) -> None:
+    def __init__(
+        self,
+        time_limit_s: float | None = 60.0,
+        max_states: int | None = 1_000_000,
+        costing: Literal["eager", "lazy"] = "eager",
+        bound_margin: float = 0.15,
+    ) -> None:
         self.time_limit_s = time_limit_s
         self.max_states = max_states
+        self.costing = costing
+        self.bound_margin = bound_margin
 
     def search(self, problem: SearchProblem) -> Partitioning:
+        if self.costing not in ("eager", "lazy"):
+            raise ValueError(f'costing is "eager" or "lazy", not {self.costing!r}')
         problem.require_coverable()
+        if self.costing == "lazy":
+            return self.search_lazily(problem, LazyCosts(problem, LearnedBounds(problem, self.bound_margin)))
         candidates = list(problem.candidates)
         costs = problem.costs(candidates)
         _require_runnable(problem, candidates, costs)
@@ -50,8 +72,34 @@ class DijkstraSearcher(Searcher):
     def solve(self, problem: SearchProblem, objective: Objective) -> Partitioning:
         """The best cover for given weights; `search` calls it once, with the cost of every candidate."""
         moves = make_moves(problem.graph, objective)
-        search = LayeredSearch(moves, self._budget(problem), problem.progress)
-        outcome = search.run()
+        outcome = LayeredSearch(moves, self._budget(problem), problem.progress).run()
+        return self._answer(problem, objective, moves, outcome)
+
+    def search_lazily(self, problem: SearchProblem, costs: LazyCosts) -> Partitioning:
+        """The best cover, with no more costed than is needed to know it, if the bounds of `costs` hold."""
+        budget = self._budget(problem)
+        todo: list[CandidatePartition] = []
+        while True:
+            began = time.monotonic()
+            if todo:
+                costs.cost(todo)
+            else:
+                costs.start()
+            # The time limit is for searching, the problem's budget for all.
+            now = time.monotonic()
+            budget.deadline = min(budget.deadline + now - began, now + problem.time_left)
+            weights = costs.weights()
+            _require_runnable(problem, costs.candidates, weights)
+            objective = make_objective(problem, costs.candidates, weights)
+            moves = make_moves(problem.graph, objective)
+            outcome = LayeredSearch(moves, budget, problem.progress).run()
+            todo = costs.uncosted(objective.candidates[i] for i in outcome.chosen)
+            if not todo:
+                found = self._answer(problem, objective, moves, outcome)
+                return replace(found, notes=(*found.notes, *costs.notes()))
+
+    def _answer(self, problem: SearchProblem, objective: Objective, moves: Moves, outcome: Outcome) -> Partitioning:
+        """The cover of an outcome, with its bound and notes."""
         if outcome.value is None or outcome.lower_bound is None:
             raise _no_cover(problem, outcome, moves.order)
         chosen = [objective.candidates[i] for i in outcome.chosen]

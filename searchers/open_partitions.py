@@ -5,7 +5,9 @@ The set of covered nodes alone is not a sufficient state, for two reasons.
 *Acyclicity.* A chosen partition may wait for nodes that are not covered yet (in the butterfly, {a1,a2} waits for b1).
 Whoever covers those must not depend on the partition. So with each chosen partition go the uncovered nodes that have to
 run *before* it, directly or through other partitions; choosing a candidate that reads the partition and contains one of
-them closes a cycle.
+them closes a cycle. It is closed already when every way to cover the rest closes it: partitions of which each hands
+something to a node before the next, in a ring. Dropping such states at once means that where every node can be covered
+on its own no state is a dead end.
 
 *Transitions.* A tensor that crosses backends is paid for once per ordered pair of neighbouring partitions, so with each
 chosen partition that still has uncovered neighbours goes its backend.
@@ -21,8 +23,10 @@ from collections.abc import Sequence
 from searchers.moves import Move
 
 #: (backend or -1 where it does not matter, uncovered readers, uncovered nodes read, uncovered nodes that must run
-#: before), bit sets relative to the first uncovered node; sorted, so that equal states are equal.
-Open = tuple[tuple[int, int, int, int], ...]
+#: before), bit sets relative to the first uncovered node.
+Row = tuple[int, int, int, int]
+#: One row per open partition; sorted, so that equal states are equal.
+Open = tuple[Row, ...]
 
 
 class OpenPartitions:
@@ -38,7 +42,7 @@ class OpenPartitions:
         self._entering_more = [[max(0, *(hand_over[x][a] - hand_over[x][b] for x in many)) for b in many] for a in many]
 
     def add(self, open_: Open, covered: int, move: Move) -> tuple[int, Open] | None:
-        """What choosing `move` costs in transitions, and what is open then; None when it closes a cycle.
+        """What choosing `move` costs in transitions, and what is open then; None when a cycle is unavoidable.
 
         `covered` includes the move's nodes; both are relative to the move's first node, and so is the result.
         """
@@ -59,8 +63,16 @@ class OpenPartitions:
         result = []
         merged: dict[int, int] = {}
         uncovered = ~nodes
-        rows = [*open_, (mine if hand_over else -1, feeds & ~covered, wants & ~covered, above)]
-        for backend, readers, read, before in rows:
+        waiting = above
+        touched = [(mine if hand_over else -1, feeds & ~covered, wants & ~covered, above)]
+        for row in open_:
+            backend, readers, read, before = row
+            waiting |= before
+            if backend < 0 or (readers | read | before) & nodes:
+                touched.append(row)
+            else:
+                result.append(row)
+        for backend, readers, read, before in touched:
             if before & nodes:
                 before |= above
             readers &= uncovered
@@ -75,21 +87,18 @@ class OpenPartitions:
             if before:
                 merged[before] = merged.get(before, 0) | readers
         result.extend((-1, readers, 0, before) for before, readers in merged.items())
+        if waiting and _in_a_ring([(readers, before) for _, readers, _, before in result if before]):
+            return None
         result.sort()
         return paid, tuple(result)
 
-    def is_cheaper(self, lead: int, mine: Open, theirs: Open) -> bool:
+    def is_cheaper(self, lead: int, mine: frozenset[Row], theirs: frozenset[Row]) -> bool:
         """Whether a state with `mine` open that is `lead` cheaper stays so, or is as good as, one with `theirs`.
 
-        Both cover the same nodes. True means that every completion of the other is a completion of this one, and costs
-        less, or the same where nothing tells the states apart.
+        Both cover the same nodes, and neither has two equal rows. True means that every completion of the other is a
+        completion of this one, and costs less, or the same where nothing tells the states apart.
         """
-        if mine == theirs:
-            return True
-        ours, others = set(mine), set(theirs)
-        if len(ours) < len(mine) or len(others) < len(theirs):
-            return False  # twins, which sets do not count; too rare to be worth more
-        different, unmatched = ours - others, others - ours
+        different, unmatched = mine - theirs, set(theirs - mine)
         extra = 0
         for backend, readers, read, before in different:
             if before and not any(not readers & ~r and not before & ~b for _, r, _, b in theirs):
@@ -106,6 +115,18 @@ class OpenPartitions:
             if extra > lead:
                 return False
         return lead > extra or extra == 0
+
+
+def _in_a_ring(waiting: list[tuple[int, int]]) -> bool:
+    """Whether some of these (readers, nodes that must run before) wait for each other in a ring."""
+    while waiting:
+        # Those whom nobody else's reader keeps waiting are in no ring, nor do they then keep anybody waiting.
+        handed = [readers for readers, _ in waiting]
+        left = [row for row in waiting if any(readers & row[1] for readers in handed)]
+        if len(left) == len(waiting):
+            return True
+        waiting = left
+    return False
 
 
 def shifted(open_: Open, steps: int) -> Open:

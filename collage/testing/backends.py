@@ -1,0 +1,205 @@
+"""BackendConformance: the conditions that every backend meets, on small real networks.
+
+Candidates are built and run as a tuning run does it, in processes of their own.
+"""
+
+from __future__ import annotations
+
+import pickle
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar, get_args
+
+import numpy as np
+import pytest
+import tvm
+import tvm_ffi
+
+from collage.backends.base import Availability, Backend, Style
+from collage.backends.tvm import TVMBackend
+from collage.build import build
+from collage.candidates import HOST, CandidatePartition, PartitionSpec
+from collage.estimate import Samples
+from collage.graph.dataflow_graph import DataflowGraph
+from collage.graph.index_set import IndexSet
+from collage.graph.sub_graph import SubGraph
+from collage.measure.artifact import prepare
+from collage.measure.check import WRONG, wrong_numbers
+from collage.measure.reference import ReferenceRun
+from collage.records.key import canonical_json
+from collage.rewrite import apply
+from collage.rules.host import runs_on_host
+from collage.search import execution_order
+from collage.testing import fresh
+from collage.testing.corrupted import CorruptedBackend
+from collage.testing.measuring import is_refusal, samples_of, shifted, trials
+from collage.testing.networks import NETWORKS, Network
+from collage.testing.problems import has_cycle
+from collage.workload import WorkloadFactory
+
+_TOLERANCE = 1e-4
+
+
+class BackendConformance(ABC):
+    """Inherit, and define `make`.
+
+    Attributes
+    ----------
+    networks: name -> what builds a canonical module; the backend has to take something of at least one of them.
+    timeout_s: seconds after which a candidate that does not compile or answer has failed.
+    """
+
+    networks: ClassVar[Mapping[str, Network]] = NETWORKS
+    timeout_s: ClassVar[float] = 60.0
+
+    @abstractmethod
+    def make(self) -> Backend:
+        """A new backend; all that a test makes are equal."""
+
+    def available(self) -> Backend:
+        """A backend that can be used; the test fails where it cannot, because nothing would be tested."""
+        backend = self.make()
+        state = backend.availability()
+        assert state.available, f"{backend.name} cannot be tested here: {state.reason}"
+        return backend
+
+    def test_says_what_it_is(self) -> None:
+        backend = self.make()
+        assert re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", backend.name) and backend.name != HOST
+        assert backend.style in get_args(Style) and isinstance(backend.priority, int)
+        state = backend.availability()
+        assert isinstance(state, Availability) and (state.available or state.reason), "it says what is missing"
+
+    def test_what_records_are_keyed_by_is_text_and_stays(self) -> None:
+        backend, other = self.available(), self.available()
+        assert backend.version() and backend.version() == other.version()
+        assert canonical_json(backend.configuration()) == canonical_json(other.configuration())
+
+    def test_can_be_pickled(self) -> None:
+        backend = self.available()
+        copy = pickle.loads(pickle.dumps(backend))
+        assert (copy.name, copy.version()) == (backend.name, backend.version())
+        assert canonical_json(copy.configuration()) == canonical_json(backend.configuration())
+
+    def test_takes_something(self) -> None:
+        backend = self.make()
+        assert any(claims(backend, Subject(build_it())) for build_it in self.networks.values())
+
+    def test_the_rule_gives_valid_candidates_and_each_once(self) -> None:
+        """Of coverable nodes, convex, named after the backend, with disjoint library patterns inside."""
+        backend = self.make()
+        for name, build_it in self.networks.items():
+            graph = Subject(build_it()).graph
+            found = backend.rule().all_candidates(graph, PartitionSpec(backend.rule(), backend.name))
+            assert len(set(found)) == len(found), f"{name}: a candidate was found twice"
+            for c in found:
+                assert c.backend == backend.name and c.sub_graph.graph is graph
+                assert len(c.sub_graph.inside) > 0 and c.sub_graph.inside <= graph.coverable
+                rest = [single(graph, i, "rest") for i in graph.coverable - c.sub_graph.inside]
+                assert not has_cycle(graph, [c, *rest]), f"{name}: {c} is not convex: a path leaves and re-enters it"
+                labelled = [node for _, nodes in c.composites for node in nodes]
+                assert len(set(labelled)) == len(labelled) and set(labelled) <= set(c.sub_graph.inside)
+
+    def test_the_rule_finds_the_same_again(self) -> None:
+        for build_it in self.networks.values():
+            subject = Subject(build_it())
+            assert claims(self.make(), subject) == claims(self.make(), subject)
+
+    def test_every_candidate_gives_the_right_numbers_or_is_refused(self, tmp_path: Path) -> None:
+        """Refused with CodegenError; something has to work."""
+        backend = self.available()
+        worked = False
+        with trials(tmp_path, self.timeout_s) as measure:
+            for name, build_it in self.networks.items():
+                subject = Subject(build_it())
+                found = measure(subject.factory(backend), distinct(backend, subject))
+                failed = {str(c): m.reason for c, m in found.items() if not m.valid and not is_refusal(m)}
+                assert not failed, f"{name}: {failed}"
+                worked = worked or any(m.valid for m in found.values())
+        assert worked, "every candidate was refused"
+
+    def test_wrong_numbers_are_found_out(self, tmp_path: Path) -> None:
+        """A spoilt variant of the backend, or, where its kernels are TVM's, a reference that it misses by little."""
+        backend, subject = self._subject()
+        chosen = largest(backend, subject)
+        spoilt = CorruptedBackend(backend) if backend.style == "graph" else backend
+        factory = subject.factory(spoilt)
+        expected: dict[CandidatePartition, Samples] = {}
+        if spoilt is backend:
+            expected[chosen] = shifted(samples_of(factory.of(chosen)))
+        with trials(tmp_path, self.timeout_s) as measure:
+            result = measure(factory, [chosen], expected)[chosen]
+        assert not result.valid and result.reason.startswith(WRONG), result
+
+    def test_code_generation_is_deterministic(self, tmp_path: Path) -> None:
+        """The same blob twice, and the same module around it."""
+        backend, subject = self._subject()
+        workload = subject.factory(backend).of(largest(backend, subject))
+        one, two = (prepare(workload, tmp_path / name) for name in ("one", "two"))
+        for a, b in zip(one.artifact.blobs, two.artifact.blobs, strict=True):
+            assert Path(a.path).read_bytes() == Path(b.path).read_bytes()
+            assert (a.engine, a.options) == (b.engine, b.options)
+        assert tvm_ffi.structural_equal(tvm.ir.load_json(one.module_json), tvm.ir.load_json(two.module_json))
+
+    def test_an_exported_model_runs_in_a_fresh_process(self, tmp_path: Path) -> None:
+        """The largest candidate on the backend, the rest on TVM, in one file."""
+        backend, subject = self._subject()
+        backends = {"tvm": TVMBackend(), backend.name: backend}
+        cover = execution_order(subject.graph, [largest(backend, subject), *subject.rest(largest(backend, subject))])
+        compiled = build(apply(subject.module, subject.graph, cover, backends), backends.values(), threads=1)
+        compiled.export(tmp_path / "model.so")
+        np.savez(tmp_path / "in.npz", *subject.run.inputs)
+        paths = [str(tmp_path / name) for name in ("model.so", "in.npz", "out.npz")]
+        fresh.run("collage.testing.deployed_process", paths)
+        with np.load(paths[2]) as data:
+            outputs = [data[name] for name in data.files]
+        assert wrong_numbers(outputs, list(subject.run.outputs), _TOLERANCE) is None
+
+    def _subject(self) -> tuple[Backend, Subject]:
+        """The backend, and the network of which it takes most nodes at once."""
+        backend = self.available()
+        subjects = [s for s in map(Subject, (make() for make in self.networks.values())) if claims(backend, s)]
+        if not subjects:
+            pytest.fail(f"{backend.name} takes nothing of {', '.join(self.networks)}")
+        return backend, max(subjects, key=lambda s: len(largest(backend, s).sub_graph.inside))
+
+
+class Subject:
+    """A network, its graph, and one run of it on TVM."""
+
+    def __init__(self, module: Any) -> None:
+        self.module = module
+        self.graph = DataflowGraph.from_module(module)
+        self.run = ReferenceRun(module, self.graph, threads=1)
+
+    def factory(self, backend: Backend) -> WorkloadFactory:
+        return WorkloadFactory(self.module, self.graph, {backend.name: backend}, 1, self.run.values)
+
+    def rest(self, chosen: CandidatePartition) -> list[CandidatePartition]:
+        """All other nodes, one by one: on the host where they may be, else on TVM."""
+        others = self.graph.coverable - chosen.sub_graph.inside
+        return [single(self.graph, i, HOST if runs_on_host(self.graph.nodes[i]) else "tvm") for i in others]
+
+
+def claims(backend: Backend, subject: Subject) -> list[CandidatePartition]:
+    """What the backend would take of a network."""
+    rule = backend.rule()
+    return rule.all_candidates(subject.graph, PartitionSpec(rule, backend.name))
+
+
+def distinct(backend: Backend, subject: Subject) -> list[CandidatePartition]:
+    """One candidate of each structure."""
+    factory = subject.factory(backend)
+    return list({factory.of(c): c for c in reversed(claims(backend, subject))}.values())
+
+
+def largest(backend: Backend, subject: Subject) -> CandidatePartition:
+    """The candidate of most nodes, the first of several."""
+    return max(claims(backend, subject), key=lambda c: len(c.sub_graph.inside))
+
+
+def single(graph: DataflowGraph, node: int, backend: str) -> CandidatePartition:
+    """One node on one backend."""
+    return CandidatePartition(SubGraph(graph, IndexSet([node])), backend)

@@ -1,0 +1,50 @@
+"""A backend that computes everything right and then spoils the last output: measuring has to find it out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from collage.backends.base import Availability, Backend
+from collage.rules.base import PartitionRule
+from collage.runtime import engines
+
+
+class CorruptedBackend(Backend):
+    """Another graph-style backend, spoilt; it goes by that one's name."""
+
+    style = "graph"
+    engine = "collage.testing.corrupted:create"
+
+    def __init__(self, original: Backend) -> None:
+        self.original = original
+        self.name = original.name  # type: ignore[misc]
+
+    def availability(self) -> Availability:
+        return self.original.availability()
+
+    def version(self) -> str:
+        return f"{self.original.version()} corrupted"
+
+    def rule(self) -> PartitionRule:
+        return self.original.rule()
+
+    def engine_blob(self, function: Any) -> bytes:
+        return self.original.engine_blob(function)
+
+    def engine_options(self, threads: int) -> dict[str, Any]:
+        return {**self.original.engine_options(threads), "original": self.original.engine or self.original.name}
+
+
+def create(blob: bytes, options: Mapping[str, Any]) -> Callable[..., None]:
+    """The original's function, and one element of the last output changed."""
+    right = engines.create(options["original"], blob, {k: v for k, v in options.items() if k != "original"})
+
+    def run(*tensors: Any) -> None:
+        right(*tensors)
+        last = np.from_dlpack(tensors[-1]).reshape(-1)
+        last[0] = not last[0] if last.dtype == bool else last[0] + 1 + abs(last).max()
+
+    return run

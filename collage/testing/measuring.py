@@ -1,0 +1,115 @@
+"""What measuring finds of candidates, one by one: the builder and the timing process that costs are measured with.
+
+Crashes and hangs of a backend are then results, as they are in a tuning run. Latencies are not looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from collage.candidates import CandidatePartition
+from collage.errors import CodegenError
+from collage.estimate import Samples, Workload
+from collage.measure.artifact import Artifact, Preparation, prepare, write_arrays
+from collage.measure.builder import build_all
+from collage.measure.job import Job
+from collage.measure.protocol import Protocol as MeasuringProtocol
+from collage.measure.runner import Measurement, Runner
+from collage.workload import WorkloadFactory
+
+QUICK = MeasuringProtocol(weights="hot", warmup=1, min_samples=1, max_samples=1, time_limit_s=0.0)
+_THREADS = 1
+#: How the reason begins of a candidate that a backend refused with a CodegenError.
+REFUSED = "refused: "
+
+
+class Measure(Protocol):
+    """What `trials` gives: the measurement of each candidate; `expected` replaces the reference's samples."""
+
+    def __call__(
+        self,
+        factory: WorkloadFactory,
+        candidates: Sequence[CandidatePartition],
+        expected: Mapping[CandidatePartition, Samples] | None = None,
+    ) -> dict[CandidatePartition, Measurement]: ...
+
+
+@contextmanager
+def trials(folder: Path, timeout_s: float) -> Iterator[Measure]:
+    """Builds and runs candidates as long as the context lasts, in one timing process.
+
+    Parameters
+    ----------
+    folder: for libraries, blobs and arrays.
+    timeout_s: seconds after which a candidate that does not compile or answer has failed.
+    """
+    with Runner(_THREADS, timeout_s) as runner:
+        folders = (folder / f"trial{number}" for number in count())
+
+        def measure(
+            factory: WorkloadFactory,
+            candidates: Sequence[CandidatePartition],
+            expected: Mapping[CandidatePartition, Samples] | None = None,
+        ) -> dict[CandidatePartition, Measurement]:
+            workloads = {c: factory.of(c) for c in candidates}
+            built = _build(workloads, folders, timeout_s)
+            results: dict[CandidatePartition, Measurement] = {}
+            for candidate, artifact in built.items():
+                if isinstance(artifact, Artifact):
+                    samples = (expected or {}).get(candidate) or samples_of(workloads[candidate])
+                    results[candidate] = runner.measure(_job(artifact, samples, next(folders)))[0]
+                else:
+                    results[candidate] = Measurement(reason=artifact)
+            return results
+
+        yield measure
+
+
+def _build(
+    workloads: Mapping[CandidatePartition, Workload], folders: Iterator[Path], timeout_s: float
+) -> dict[CandidatePartition, Artifact | str]:
+    """The artifact of each candidate, or why there is none."""
+    prepared: dict[CandidatePartition, Preparation] = {}
+    refused: dict[CandidatePartition, str] = {}
+    for candidate, workload in workloads.items():
+        try:
+            prepared[candidate] = prepare(workload, next(folders))
+        except CodegenError as error:
+            refused[candidate] = f"{REFUSED}{error}"
+    return {**refused, **dict(zip(prepared, build_all(list(prepared.values()), 2, timeout_s), strict=True))}
+
+
+def _job(artifact: Artifact, samples: Samples, folder: Path) -> Job:
+    folder.mkdir(parents=True)
+    inputs = write_arrays(samples.inputs, folder, "input")
+    return Job((artifact,), inputs, write_arrays(samples.outputs, folder, "expected"), QUICK, _THREADS)
+
+
+def is_refusal(measurement: Measurement) -> bool:
+    """Whether the backend said that it cannot compile the candidate, before or while compiling it."""
+    return measurement.reason.startswith((REFUSED, "does not compile: "))
+
+
+def samples_of(workload: Workload) -> Samples:
+    """Real inputs and right outputs."""
+    assert workload.samples is not None
+    return workload.samples()
+
+
+def shifted(samples: Samples) -> Samples:
+    """The same inputs, with outputs that a right candidate misses by a hundredth of their scale."""
+    return Samples(samples.inputs, tuple(_shifted(array) for array in samples.outputs))
+
+
+def _shifted(array: np.ndarray) -> np.ndarray:
+    if not np.issubdtype(array.dtype, np.floating):
+        return np.logical_not(array) if array.dtype == bool else array + 1
+    scale = float(np.abs(array[np.isfinite(array)]).max(initial=1e-3))
+    shifted_array: np.ndarray = (array + 0.01 * scale).astype(array.dtype)
+    return shifted_array

@@ -1,0 +1,182 @@
+"""ReplayEstimator: costs as they were recorded, on any machine (Kernel Tuner's simulation runner).
+
+Searchers are compared, and results repeated, without hardware. `CachedEstimator` looks a cost up by all that it depends
+on, and so finds nothing on another machine, or after an update; this one asks for neither device nor versions:
+
+    replay = ReplayEstimator("records.jsonl.gz")
+    collage.partition(model, estimator=replay, confirm_end_to_end=False)
+
+A workload matches a record of the same structure, backend name and composites. Of several, the newest is served,
+whatever versions and configurations they are of. Numbers that cannot be added are never mixed: logs of several devices,
+or of several measuring protocols, are refused until `device` or `protocol` chooses one; where several numbers of
+threads were recorded, the workload's own is asked for, and where one was, it is served to all.
+
+Nothing of a backend but its name is used, so its library need not be installed. (Candidates are found by the backends'
+rules on a Relax module, so TVM has to be.)
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from itertools import permutations
+from pathlib import Path
+
+from collage.cost import Cost
+from collage.errors import RecordsError
+from collage.estimate import CostEstimator, Workload
+from collage.records import Record, RecordDatabase, read_log
+from collage.records.database import default_path
+from collage.records.key import Composites, Device, MeasuringProtocol, protocol_json
+
+Source = RecordDatabase | str | os.PathLike[str]
+_Costs = dict[int, Cost]  # by number of threads
+_SQLITE = b"SQLite format 3\0"
+
+
+class ReplayEstimator(CostEstimator):
+    """Serves recorded costs. What the logs hold when they are first needed is read once, and kept.
+
+    Parameters
+    ----------
+    records: a benchmark log (JSON lines, plain or gzip) or a records database, as a path, an open database, or a
+        sequence of these; None is the default database in the user's cache folder.
+    fallback: asked, in one batch, for the workloads that no record matches; None makes them Unknown, with the reason.
+    device: the machine (or its fingerprint) whose records are served; None when the logs are of one device.
+    protocol: how the costs to serve were measured; None when the logs' candidates were all measured in one way.
+    """
+
+    def __init__(
+        self,
+        records: Source | Sequence[Source] | None = None,
+        fallback: CostEstimator | None = None,
+        device: Device | None = None,
+        protocol: MeasuringProtocol | None = None,
+    ) -> None:
+        self.records = records
+        self.fallback = fallback
+        self.device = device
+        self.protocol = protocol
+
+    def estimate(self, workloads: Sequence[Workload]) -> list[Cost]:
+        """One cost per workload: the recorded one, the fallback's, or Unknown.
+
+        Raises
+        ------
+        RecordsError: a log is missing, damaged or empty, or holds several devices or protocols and none was chosen.
+        """
+        if not workloads:
+            return []
+        found = {workload: self._recorded.cost(workload) for workload in workloads}
+        missing = [workload for workload, cost in found.items() if cost.is_unknown]
+        if missing and self.fallback is not None:
+            found.update(zip(missing, self.fallback.estimate(missing), strict=True))
+        return [found[workload] for workload in workloads]
+
+    def transitions(self, backends: Iterable[str], threads: int) -> dict[tuple[str, str], float]:
+        """Recorded seconds for each ordered pair of the named backends, as `SearchProblem.transitions` takes them.
+
+        They are chosen as costs are. A pair without a record, or whose record is Invalid, is absent, and costs
+        nothing.
+
+        Raises
+        ------
+        RecordsError: as `estimate`.
+        """
+        return self._recorded.transitions(backends, threads)
+
+    @cached_property
+    def _recorded(self) -> _Recorded:
+        records = [r for source in self._sources() for r in _read(source) if r.key.kind != "plan"]
+        if not records:
+            raise RecordsError(f"nothing to replay: {self._named()} has no measured candidates")
+        records = _chosen(records, "device", [r.key.device for r in records], self._fingerprint(), "device=")
+        costs = [r for r in records if r.key.kind == "candidate"]
+        wanted = None if self.protocol is None else protocol_json(self.protocol)
+        costs = _chosen(costs, "measuring protocol", [r.key.protocol for r in costs], wanted, "protocol=")
+        protocols = {r.key.protocol for r in costs}
+        return _Recorded([*costs, *(r for r in records if r.key.kind == "transition" and r.key.protocol in protocols)])
+
+    def _sources(self) -> list[Source]:
+        if self.records is None:
+            return [default_path()]
+        if isinstance(self.records, (RecordDatabase, str, os.PathLike)):
+            return [self.records]
+        return list(self.records)
+
+    def _named(self) -> str:
+        return ", ".join(str(s.path if isinstance(s, RecordDatabase) else s) for s in self._sources()) or "no log"
+
+    def _fingerprint(self) -> str | None:
+        return self.device if self.device is None or isinstance(self.device, str) else self.device.fingerprint
+
+
+class _Recorded:
+    """The newest cost of everything recorded, by what it is matched by."""
+
+    def __init__(self, records: Iterable[Record]) -> None:
+        self.costs: dict[tuple[str, str, Composites], _Costs] = {}
+        self.hand_overs: dict[str, _Costs] = {}
+        self.threads: set[int] = set()
+        self.structures: set[tuple[str, str]] = set()
+        # Of two of one time the larger digest stays: the order of the logs decides nothing.
+        for record in sorted(records, key=lambda r: (r.timestamp, r.key.digest)):
+            key = record.key
+            self.threads.add(key.threads)
+            if key.kind == "transition":
+                self.hand_overs.setdefault(key.backend, {})[key.threads] = record.cost
+            else:
+                self.costs.setdefault((key.structure, key.backend, key.composites), {})[key.threads] = record.cost
+                self.structures.add((key.structure, key.backend))
+
+    def cost(self, workload: Workload) -> Cost:
+        composites = tuple((label, tuple(positions)) for label, positions in workload.composites)
+        known = self.costs.get((workload.structure, workload.backend.name, composites))
+        if known is None:
+            other = (workload.structure, workload.backend.name) in self.structures
+            what = "these library patterns of it" if other else "this structure"
+            return Cost.unknown(f"no record of {what} on {workload.backend.name}")
+        threads = self._threads(workload.threads)
+        if threads not in known:
+            recorded = ", ".join(map(str, sorted(known)))
+            return Cost.unknown(f"recorded with {recorded} threads, not with {workload.threads}")
+        return known[threads]
+
+    def transitions(self, backends: Iterable[str], threads: int) -> dict[tuple[str, str], float]:
+        asked = self._threads(threads)
+        pairs = {(a, b): self.hand_overs.get(f"{a}->{b}", {}).get(asked) for a, b in permutations(backends, 2)}
+        return {pair: cost.seconds for pair, cost in pairs.items() if cost is not None and cost.is_finite}
+
+    def _threads(self, asked: int) -> int:
+        return next(iter(self.threads)) if len(self.threads) == 1 else asked
+
+
+def _chosen(records: list[Record], what: str, values: Sequence[str], wanted: str | None, switch: str) -> list[Record]:
+    """The records of the wanted value; of the only one, when none is wanted."""
+    distinct = sorted(set(values))
+    if wanted is None and len(distinct) > 1:
+        raise RecordsError(
+            f"the records to replay are of {len(distinct)} {what}s, which cannot be mixed: choose one with {switch} "
+            f"({'; '.join(distinct)})"
+        )
+    if wanted is not None and wanted not in distinct:
+        raise RecordsError(f"no record to replay is of {what} {wanted}; there are: {'; '.join(distinct) or 'none'}")
+    return [r for r, value in zip(records, values, strict=True) if wanted is None or value == wanted]
+
+
+def _read(source: Source) -> Iterator[Record]:
+    if isinstance(source, RecordDatabase):
+        yield from source
+        return
+    path = Path(source).expanduser()
+    try:
+        with path.open("rb") as raw:
+            is_database = raw.read(len(_SQLITE)) == _SQLITE
+    except OSError as error:
+        raise RecordsError(f"{path} cannot be replayed: {error.strerror or error}") from error
+    if is_database:
+        with RecordDatabase(path) as database:
+            yield from database
+    else:
+        yield from read_log(path)

@@ -1,0 +1,123 @@
+"""Cost bounds: what a candidate that was not costed may be assumed to cost at least, from those that were.
+
+Two assumptions about one backend, each with a safety margin (a share `margin` of the cost):
+
+* *Growth*: a candidate costs at least what any part of it costs. More work is not done in less time.
+* *Shares*: a candidate costs at least its share of the costed candidates that it overlaps. Every node has a price: its
+  share of the largest costed candidate that contains it, in proportion to what its nodes cost on their own (on
+  whichever backend costed them first). In other words: a backend is not faster on a fragment than on the whole.
+
+Neither is a theorem: a backend may have a bad kernel for one operator and a good one for it and its neighbour, and
+measurements scatter. Recorded costs do break both; a violation beyond the margin matters only where it hides a
+candidate of the best cover (`benchmarks.lazy_costing` shows how often, and what is lost). With margin 1 every bound is
+zero, nothing is assumed, and nearly everything is costed.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from collage.candidates import HOST, CandidatePartition
+from collage.cost import Cost
+from collage.search import SearchProblem
+
+
+class CostBounds(Protocol):
+    """Lower bounds that become tighter as costs become known."""
+
+    def first(self) -> list[CandidatePartition]:
+        """What is to be costed before there is any bound."""
+
+    def learn(self, costs: Mapping[CandidatePartition, Cost]) -> None:
+        """Take in costs of candidates that were not known before."""
+
+    def seconds(self, candidate: CandidatePartition) -> float:
+        """What the candidate costs at least, in seconds; 0 where nothing is known of its like."""
+
+    @property
+    def assumption(self) -> str:
+        """One line for the user: what the answer relies on."""
+
+
+class LearnedBounds:
+    """Bounds by growth and by shares.
+
+    Parameters
+    ----------
+    problem: whose candidates are to be bounded; no cost is asked for here.
+    margin: by which share of the bound a candidate may be cheaper and still be found; between 0 and 1.
+    """
+
+    def __init__(self, problem: SearchProblem, margin: float) -> None:
+        if not 0 <= margin <= 1:
+            raise ValueError(f"the margin of cost bounds is a share between 0 and 1, not {margin}")
+        self.problem = problem
+        self.margin = margin
+        self._by_backend: dict[str, list[CandidatePartition]] = defaultdict(list)
+        for candidate in problem.candidates:
+            if candidate.backend != HOST:
+                self._by_backend[candidate.backend].append(candidate)
+        self._work: dict[int, float] = {}
+        self._price: dict[tuple[str, int], tuple[int, float]] = {}
+        self._costliest_part: dict[CandidatePartition, float] = {}
+
+    @property
+    def assumption(self) -> str:
+        return (
+            "assumed: on one backend, a candidate costs at least what a part of it costs, and at least its share of "
+            f"larger ones, less {self.margin:.0%}"
+        )
+
+    def first(self) -> list[CandidatePartition]:
+        """Every node alone, on its most preferred backend; and of every backend its largest, disjoint candidates."""
+        alone: dict[int, CandidatePartition] = {}
+        largest: list[CandidatePartition] = []
+        for backend in sorted(self._by_backend, key=lambda name: (self.problem.priority(name), name)):
+            left = self.problem.nodes.bits
+            for candidate in sorted(self._by_backend[backend], key=_largest_first):
+                inside = candidate.sub_graph.inside
+                if len(inside) == 1:
+                    alone.setdefault(inside.first, candidate)
+                if inside.bits & ~left == 0:
+                    largest.append(candidate)
+                    left &= ~inside.bits
+        return list(dict.fromkeys([*(alone[node] for node in sorted(alone)), *largest]))
+
+    def learn(self, costs: Mapping[CandidatePartition, Cost]) -> None:
+        finite = {c: cost.seconds for c, cost in costs.items() if cost.is_finite and c.backend != HOST}
+        # The most preferred backend first, so that the work of all nodes is by one clock if it can be.
+        for candidate in sorted(finite, key=lambda c: (self.problem.priority(c.backend), c.backend)):
+            if len(candidate.sub_graph.inside) == 1:
+                self._work.setdefault(candidate.sub_graph.inside.first, finite[candidate])
+        parts: dict[tuple[str, int], float] = {}
+        for candidate, seconds in finite.items():
+            self._set_prices(candidate, seconds)
+            part = (candidate.backend, candidate.sub_graph.inside.bits)
+            parts[part] = max(seconds, parts.get(part, 0.0))
+        for (backend, bits), seconds in parts.items():
+            for candidate in self._by_backend[backend]:
+                inside = candidate.sub_graph.inside.bits
+                if inside & bits == bits and seconds > self._costliest_part.get(candidate, 0.0):
+                    self._costliest_part[candidate] = seconds
+
+    def seconds(self, candidate: CandidatePartition) -> float:
+        prices = (self._price.get((candidate.backend, node), (0, 0.0))[1] for node in candidate.sub_graph.inside)
+        return (1.0 - self.margin) * max(sum(prices), self._costliest_part.get(candidate, 0.0))
+
+    def _set_prices(self, candidate: CandidatePartition, seconds: float) -> None:
+        inside = candidate.sub_graph.inside
+        work = sum(self._work.get(node, 0.0) for node in inside)
+        if work <= 0:
+            return
+        for node in inside:
+            price = seconds * self._work.get(node, 0.0) / work
+            size, known = self._price.get((candidate.backend, node), (0, 0.0))
+            if len(inside) > size or (len(inside) == size and price > known):
+                self._price[candidate.backend, node] = (len(inside), price)
+
+
+def _largest_first(candidate: CandidatePartition) -> tuple[object, ...]:
+    labels: Sequence[object] = tuple((label, nodes.bits) for label, nodes in candidate.composites)
+    return (-len(candidate.sub_graph.inside), candidate.sub_graph.inside.bits, labels)

@@ -1,0 +1,269 @@
+"""EvolutionarySearcher: the second level of the PACT'22 paper (section 4.3), over every group and every backend.
+
+Additive costs leave out what partitions do to each other: caches, thread pools, what a compiler fuses across them. So
+whole placements are run, and bred from those that run fast. Individuals are genomes (`searchers.genome`) that decode to
+legal covers (`searchers.cover_finder`); evolution starts from the covers that it has to beat (`searchers.seeds`), the
+first of which, Dijkstra's, keeps every tie.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from collage.errors import CollageError
+from collage.search import Partitioning, Searcher, SearchProblem
+from searchers import checkpoint
+from searchers.checkpoint import Evolution, Individual
+from searchers.cover_finder import Cover, CoverFinder
+from searchers.dijkstra import DijkstraSearcher
+from searchers.evolution_notes import describe_changes, describe_evolution
+from searchers.fitness import Fitness
+from searchers.genome import Genome, cross, encode, make_groups, mutate
+from searchers.objective import Objective, make_objective
+from searchers.seeds import make_seeds
+
+
+class EvolutionarySearcher(Searcher):
+    """Finds a cover of small end-to-end latency, never worse than its seeds beyond a tie (2%, or the intervals).
+
+    Without end-to-end measurement (`SearchProblem.measure_latencies` is None) fitness is the additive cost, and where
+    Dijkstra's cover is proven best by that, it is the answer at once. Equal latencies and seeds give equal answers, as
+    long as no time limit ends the search.
+
+    Parameters
+    ----------
+    population: individuals from which parents are chosen.
+    generations: at most so many.
+    crossover, mutation: probability that a pair of offspring exchanges genes, and that one mutates.
+    gene_mutation: probability per gene of one that mutates.
+    tournament: of so many individuals, chosen at random, the best becomes a parent.
+    elites: best individuals that stay as they are.
+    distinct_seeds: how many seeds are the next best distinct covers by additive cost.
+    measured_per_generation: at most so many new placements are run per generation, cheapest by additive cost first;
+        each takes 10 to 20 seconds to compile and run. The seeds are run in any case.
+    patience: generations without improvement after which the search stops.
+    time_limit_s: seconds that the search may take; the problem's own budget counts too. None for no limit. A batch
+        that has begun is finished.
+    checkpoint: path of a JSON file, written after each generation; where it exists, the search goes on from it. Used
+        only where latencies are measured.
+    """
+
+    def __init__(
+        self,
+        population: int = 50,
+        generations: int = 100,
+        crossover: float = 0.5,
+        mutation: float = 0.2,
+        gene_mutation: float = 0.05,
+        tournament: int = 5,
+        elites: int = 2,
+        distinct_seeds: int = 3,
+        measured_per_generation: int = 8,
+        patience: int = 10,
+        time_limit_s: float | None = 600.0,
+        checkpoint: str | Path | None = None,
+    ) -> None:
+        self.population = population
+        self.generations = generations
+        self.crossover = crossover
+        self.mutation = mutation
+        self.gene_mutation = gene_mutation
+        self.tournament = tournament
+        self.elites = elites
+        self.distinct_seeds = distinct_seeds
+        self.measured_per_generation = measured_per_generation
+        self.patience = patience
+        self.time_limit_s = time_limit_s
+        self.checkpoint = checkpoint
+
+    def search(self, problem: SearchProblem) -> Partitioning:
+        """
+        Raises
+        ------
+        NoCoverError: see `Searcher.search`.
+        CollageError: a parameter makes no sense, or the checkpoint is damaged or belongs to another search.
+        """
+        self._check_parameters()
+        limit = self.time_limit_s if self.time_limit_s is not None else float("inf")
+        deadline = time.monotonic() + limit
+        found = DijkstraSearcher().search(problem)
+        if problem.measure_latencies is None and not found.cost.is_unknown and found.gap == 0:
+            note = "evolutionary search: without end-to-end measurement nothing beats Dijkstra's cover, proven cheapest"
+            return replace(found, notes=(*found.notes, note))
+        run = _Run(self, problem, found, deadline)
+        reason = run.evolve()
+        best = run.answer()
+        notes = describe_evolution(run.state, run.fitness, best, reason)
+        notes += describe_changes(problem, found.candidates, run.finder.candidates(best))
+        chosen = problem.partitioning(run.finder.candidates(best))
+        bound = found.lower_bound if chosen.cost.is_unknown else min(found.lower_bound, chosen.cost.seconds)
+        return replace(chosen, lower_bound=bound, notes=(*found.notes, *notes))
+
+    def _check_parameters(self) -> None:
+        infinite = float("inf")
+        allowed = dict.fromkeys(("population", "tournament", "measured_per_generation", "patience"), (1, infinite))
+        allowed |= dict.fromkeys(("generations", "distinct_seeds"), (0, infinite))
+        allowed |= dict.fromkeys(("crossover", "mutation", "gene_mutation"), (0, 1))
+        allowed["elites"] = (0, self.population - 1)
+        for name, (least, most) in allowed.items():
+            value = getattr(self, name)
+            if not least <= value <= most:
+                raise CollageError(
+                    f"the evolutionary search cannot run with {name}={value}: {least} to {most} is allowed"
+                )
+
+
+class _Run:
+    """One search: the problem laid out, and the evolution."""
+
+    def __init__(
+        self, searcher: EvolutionarySearcher, problem: SearchProblem, found: Partitioning, deadline: float
+    ) -> None:
+        self.searcher = searcher
+        self.problem = problem
+        everything = list(problem.candidates)
+        objective = make_objective(problem, everything, problem.costs(everything))
+        self.groups = make_groups(problem.graph, objective.candidates)
+        self.finder = CoverFinder(problem, objective, self.groups)
+        self._file = None
+        if searcher.checkpoint is not None and problem.measure_latencies is not None:
+            self._file = Path(searcher.checkpoint).expanduser()
+        self._digest = _digest(searcher, problem, objective)
+        resumed = None
+        if self._file is not None:
+            resumed = checkpoint.load(self._file, self._digest, len(objective.candidates), len(self.groups))
+        if resumed is None:
+            seeds = make_seeds(
+                problem, objective, self.finder, self.finder.cover_of(found.candidates), searcher.distinct_seeds
+            )
+            self.state = Evolution(seeds, random.Random(problem.seed), leader=seeds[0].cover)
+        else:
+            self.state = resumed
+        self.fitness = Fitness(problem, self.finder, self.state.seeds[0].cover, self.state.latencies, deadline)
+        self._resumed = resumed is not None
+
+    def evolve(self) -> str:
+        """Generation after generation; why it stopped."""
+        if self._resumed:
+            if self.fitness.measured:
+                self.fitness.recall()
+        else:
+            self._begin()
+        while (reason := self._reason_to_stop()) is None:
+            self._generation()
+            self._save()
+        return reason
+
+    def answer(self) -> Cover:
+        """The best cover that ran; the incumbent, and after it the best seed, keep ties."""
+        seeds = [seed.cover for seed in self.state.seeds]
+        known = [*self.state.latencies, *(i.cover for i in self.state.population), self.state.leader]
+        best = min([*seeds, *known], key=self.fitness.rank)
+        if not self.fitness.is_usable(best):
+            return seeds[0]
+        for cover in (seeds[0], min(seeds, key=self.fitness.rank)):
+            if self.fitness.is_usable(cover) and self.fitness.ties(best, cover):
+                return cover
+        return best
+
+    def _begin(self) -> None:
+        state = self.state
+        self.problem.progress(f"evolution: running {len(state.seeds)} seeds")
+        self.fitness.run([seed.cover for seed in state.seeds[1:]])
+        if len(state.seeds) == 1:
+            self.fitness.run([state.seeds[0].cover])
+        state.population = tuple(
+            Individual(encode(self.groups, self.finder.candidates(seed.cover)), seed.cover) for seed in state.seeds
+        )
+        state.leader = min((seed.cover for seed in state.seeds), key=self.fitness.rank)
+        self._save()
+
+    def _reason_to_stop(self) -> str | None:
+        if self.state.generation >= self.searcher.generations:
+            return f"{self.state.generation} generations are done"
+        if self.state.stale >= self.searcher.patience:
+            return f"{self.state.stale} generations brought no improvement"
+        if self.fitness.time_left <= 0:
+            return "its time was up"
+        return None
+
+    def _generation(self) -> None:
+        state, fitness, searcher = self.state, self.fitness, self.searcher
+        offspring = self._offspring()
+        fresh = sorted({i.cover for i in offspring if not self._was_known(i.cover)}, key=fitness.rank)
+        chosen = fresh
+        if fitness.measured:
+            chosen = fresh[: fitness.affordable(searcher.measured_per_generation)]
+        fitness.run(chosen)
+        state.memo_hits += len(offspring) - len(fresh)
+        state.passed_over += len(fresh) - len(chosen)
+
+        before = sorted(state.population, key=lambda i: fitness.rank(i.cover))
+        born = [i for i in offspring if fitness.is_known(i.cover) and fitness.is_usable(i.cover)]
+        next_: dict[Cover, Individual] = {}
+        for individual in [*before[: searcher.elites], *sorted(born, key=lambda i: fitness.rank(i.cover)), *before]:
+            if len(next_) < searcher.population:
+                next_.setdefault(individual.cover, individual)
+        state.population = tuple(next_.values())
+        state.generation += 1
+        best = min(next_, key=fitness.rank)
+        improved = fitness.rank(best) < fitness.rank(state.leader) and not (
+            fitness.is_usable(state.leader) and fitness.ties(best, state.leader)
+        )
+        state.leader, state.stale = (best, 0) if improved else (state.leader, state.stale + 1)
+        self.problem.progress(
+            f"evolution: generation {state.generation}, {len(state.latencies)} placements run, "
+            f"{state.stale} without improvement"
+        )
+
+    def _was_known(self, cover: Cover) -> bool:
+        """Whether the cover needs no look: it was run or, without hardware, is in the population."""
+        if self.fitness.measured:
+            return self.fitness.is_known(cover)
+        return any(i.cover == cover for i in self.state.population)
+
+    def _offspring(self) -> list[Individual]:
+        """As many as may be new in the next population; in the first generation, when only seeds are there, all
+        mutate.
+        """
+        state, searcher = self.state, self.searcher
+        wanted = searcher.population - searcher.elites
+        genomes: list[Genome] = []
+        while len(genomes) < wanted:
+            pair = (self._parent(), self._parent())
+            if state.rng.random() < searcher.crossover:
+                pair = cross(*pair, state.rng)
+            for genome in pair:
+                if state.generation == 0 or state.rng.random() < searcher.mutation:
+                    genome = mutate(genome, self.groups, searcher.gene_mutation, state.rng)
+                genomes.append(genome)
+        return [Individual(genome, self.finder.of_genome(genome)) for genome in genomes[:wanted]]
+
+    def _parent(self) -> Genome:
+        rivals = self.state.rng.choices(self.state.population, k=self.searcher.tournament)
+        return min(rivals, key=lambda i: self.fitness.rank(i.cover)).genome
+
+    def _save(self) -> None:
+        if self._file is not None:
+            checkpoint.save(self._file, self.state, self._digest)
+
+
+def _digest(searcher: EvolutionarySearcher, problem: SearchProblem, objective: Objective) -> str:
+    """Of all that an evolution depends on, but for how long it goes on."""
+    free = ("generations", "patience", "time_limit_s", "checkpoint")
+    parts = {
+        "nodes": [[node.op, *node.inputs] for node in problem.graph.nodes],
+        "candidates": [
+            [c.backend, list(c.sub_graph.inside), [label for label, _ in c.composites]] for c in objective.candidates
+        ],
+        "weights": [str(w) for w in objective.weights],
+        "transitions": sorted([a, b, str(value)] for (a, b), value in objective.transitions.items()),
+        "parameters": {k: v for k, v in searcher.get_params().items() if k not in free},
+        "seed": problem.seed,
+    }
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()

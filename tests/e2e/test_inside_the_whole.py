@@ -1,0 +1,56 @@
+"""What partitions take inside the whole, and placements that are searched by running them, on real backends."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import collage
+from collage.candidates import HOST
+from collage.confirm import SEARCHED
+from collage.records import RecordDatabase
+from searchers.evolutionary import EvolutionarySearcher
+from tests.e2e.conftest import Tuned
+
+
+def _records(path: Path) -> int:
+    with RecordDatabase(path) as database:
+        return len(database)
+
+
+def test_every_partition_of_a_placement_that_ran_has_its_seconds(tuned: Tuned) -> None:
+    count = sum(p.backend != HOST for p in tuned.plan.partitions)
+    shipped = tuned.plan.confirmation.of(tuned.plan.choice)
+    assert len(shipped.partition_seconds) == count
+    assert all(seconds > 0 for seconds in shipped.partition_seconds)
+    # The same calls, once as parts and once as a whole: far more than what noise does would be another quantity.
+    assert 0.2 <= sum(shipped.partition_seconds) / shipped.latency.seconds <= 3.0
+
+
+def test_a_plan_says_what_was_searched_and_run_on_the_way(tuned: Tuned) -> None:
+    assert tuned.plan.rounds
+    best = min(tuned.plan.rounds, key=lambda r: r.loss)
+    assert best.latency == tuned.plan.confirmation.of(SEARCHED).latency
+    assert tuned.plan.corrected_cost.is_finite
+    assert "additive error" in tuned.plan.summary()
+
+
+def test_rounds_are_a_parameter(tuned: Tuned) -> None:
+    plan = collage.partition(tuned.module, records=tuned.records, correction_rounds=0)
+    assert len(plan.rounds) == 1
+
+
+@pytest.mark.timeout(300)
+def test_evolution_runs_whole_placements_and_a_second_run_measures_nothing(tuned: Tuned) -> None:
+    searcher = EvolutionarySearcher(
+        population=6, generations=2, distinct_seeds=1, measured_per_generation=2, time_limit_s=None
+    )
+    before = _records(tuned.records)
+    first = collage.partition(tuned.module, searcher=searcher, records=tuned.records)
+    between = _records(tuned.records)
+    second = collage.partition(tuned.module, searcher=searcher, records=tuned.records)
+    assert between > before
+    assert _records(tuned.records) == between
+    assert [p.nodes for p in first.partitions] == [p.nodes for p in second.partitions]
+    assert any("generation" in note for note in first.notes), first.notes
