@@ -1,6 +1,7 @@
 """What it costs when backends take turns, each with a thread pool of its own: `python -m benchmarks.thread_pools`.
 
-One convolution on each of two backends: alone, over and over, and by turns (A B A B). The ratio of the time by turns
+One convolution on each of two backends, of about a millisecond and of several (`--channels`): alone, over and over, and
+by turns (A B A B). The ratio of the time by turns
 to the sum of the times alone is 1 when the pools leave each other in peace. A pool whose workers poll for the next
 task after the last one holds processors that the other pool needs. All three measurements are repeated, one after the
 other, so that what else the machine does falls on all alike; the table shows the median ratio and its 95% confidence
@@ -20,7 +21,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from itertools import combinations_with_replacement
+from itertools import combinations_with_replacement, product
 from typing import Any
 
 import numpy as np
@@ -44,30 +45,31 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--threads", type=int, default=default_threads())
     parser.add_argument("--repeats", type=int, default=200, help="repetitions of the three measurements")
     parser.add_argument("--backends", nargs="+", help="names; default: all that are available")
+    parser.add_argument("--channels", nargs="+", type=int, default=[64, 128], help="of the convolutions")
     parser.add_argument("--spin", nargs="+", default=["deployed"], metavar="COUNT", help="polls; default; deployed")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.worker:
-        print(json.dumps(measure(options.backends, options.threads, options.repeats)))
+        print(json.dumps(measure(options.backends, options.threads, options.repeats, options.channels[0])))
         return
-    table = Table("setting", "pair", "alone (ms)", "by turns (ms)", "ratio", "95% interval", f"<= {GOAL}")
-    for setting in options.spin:
-        for pair, row in _in_own_process(options, setting).items():
+    table = Table("setting", "channels", "pair", "alone (ms)", "by turns (ms)", "ratio", "95% interval", f"<= {GOAL}")
+    for setting, channels in product(options.spin, options.channels):
+        for pair, row in _in_own_process(options, setting, channels).items():
             ratio, low, high = row["ratio"]
             alone = " + ".join(f"{seconds * 1e3:.3f}" for seconds in row["alone"])
             fine = "yes" if high <= GOAL else "no" if low > GOAL else "open"
             turns = f"{row['turns'] * 1e3:.3f}"
-            table.add_row(setting, pair, alone, turns, f"{ratio:.3f}", f"{low:.3f} to {high:.3f}", fine)
-    Console().print(table)
+            table.add_row(setting, str(channels), pair, alone, turns, f"{ratio:.3f}", f"{low:.3f} to {high:.3f}", fine)
+    Console(width=120).print(table)
 
 
-def measure(backends: Sequence[str] | None, threads: int, repeats: int) -> dict[str, dict[str, Any]]:
+def measure(backends: Sequence[str] | None, threads: int, repeats: int, channels: int) -> dict[str, dict[str, Any]]:
     """Pair -> median seconds of each alone and of both by turns, and the ratio with its interval."""
     from collage.measure.statistics import paired_ratio
 
     names = backends or available()
-    firsts = {name: convolution(name, threads, seed=0) for name in names}
-    seconds = {name: convolution(name, threads, seed=1) for name in names}
+    firsts = {name: convolution(name, threads, channels, seed=0) for name in names}
+    seconds = {name: convolution(name, threads, channels, seed=1) for name in names}
     result: dict[str, dict[str, Any]] = {}
     for first, second in combinations_with_replacement(names, 2):
         a, b = firsts[first], seconds[second]
@@ -92,8 +94,8 @@ def available() -> list[str]:
     return [n for n in plugins.names("backends") if plugins.load("backends", n).availability().available]
 
 
-def convolution(name: str, threads: int, seed: int) -> Callable[[], Any]:
-    """A 3x3 convolution of a 64x56x56 image on a backend, compiled as Collage ships it."""
+def convolution(name: str, threads: int, channels: int, seed: int) -> Callable[[], Any]:
+    """A 3x3 convolution of a 56x56 image on a backend, compiled as Collage ships it."""
     from tvm import relax
 
     from collage import plugins
@@ -105,8 +107,8 @@ def convolution(name: str, threads: int, seed: int) -> Callable[[], Any]:
 
     rng = np.random.default_rng(seed)
     builder = relax.BlockBuilder()
-    x = relax.Var("x", relax.TensorType((1, 64, 56, 56), "float32"))
-    weight = relax.const(rng.standard_normal((64, 64, 3, 3), dtype=np.float32) * 0.04)
+    x = relax.Var("x", relax.TensorType((1, channels, 56, 56), "float32"))
+    weight = relax.const(rng.standard_normal((channels, channels, 3, 3), dtype=np.float32) * 0.04)
     with builder.function("main", [x]):
         with builder.dataflow():
             out = builder.emit_output(relax.op.nn.conv2d(x, weight, padding=(1, 1)))
@@ -116,7 +118,7 @@ def convolution(name: str, threads: int, seed: int) -> Callable[[], Any]:
     backend = plugins.load("backends", name)
     whole = CandidatePartition(SubGraph(graph, graph.coverable), name)
     model = build(apply(module, graph, [whole], {name: backend}), [backend], threads).load()
-    image = model.to_tensor(rng.standard_normal((1, 64, 56, 56), dtype=np.float32), model.inputs[0])
+    image = model.to_tensor(rng.standard_normal((1, channels, 56, 56), dtype=np.float32), model.inputs[0])
     model.run([image])
     return lambda: model.run([image])
 
@@ -132,7 +134,7 @@ def _seconds(calls: Sequence[Callable[[], Any]]) -> float:
     return (time.perf_counter() - begin) / CALLS
 
 
-def _in_own_process(options: argparse.Namespace, setting: str) -> dict[str, dict[str, Any]]:
+def _in_own_process(options: argparse.Namespace, setting: str, channels: int) -> dict[str, dict[str, Any]]:
     environment = dict(os.environ)
     environment.pop(_SPIN, None)
     if setting == "default":
@@ -140,7 +142,7 @@ def _in_own_process(options: argparse.Namespace, setting: str) -> dict[str, dict
     elif setting != "deployed":
         environment[_SPIN] = setting
     command = [sys.executable, "-m", "benchmarks.thread_pools", "--worker", "--threads", str(options.threads)]
-    command += ["--repeats", str(options.repeats)]
+    command += ["--repeats", str(options.repeats), "--channels", str(channels)]
     command += ["--backends", *options.backends] if options.backends else []
     output = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True).stdout
     found: dict[str, dict[str, Any]] = json.loads(output.splitlines()[-1])

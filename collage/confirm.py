@@ -13,12 +13,10 @@ from collage.cost import Cost
 from collage.errors import CollageError
 from collage.measure.plan_runner import Placement, PlanRunner, partition_seconds
 from collage.measure.runner import Measurement
-from collage.measure.statistics import Summary, paired_ratio
+from collage.measure.statistics import TIE, Summary, paired_ratio
 
 SEARCHED = "collage"
 UNTOUCHED = "untouched TVM"
-#: A difference below this share is a tie, which the searched plan wins.
-TIE = 0.02
 
 
 @dataclass(frozen=True)

@@ -42,10 +42,12 @@ class Round:
 
     @property
     def loss(self) -> float:
-        """End-to-end latency over that of the fastest rival; infinite when it failed."""
-        others = [r.latency for r in self.confirmation.rivals if r.name != SEARCHED]
-        best = min((cost.seconds for cost in others if cost.is_finite), default=float("nan"))
-        return self.latency.seconds / best if self.latency.is_finite else float("inf")
+        """End-to-end latency over that of the fastest rival, by runs that followed each other; infinite when it failed,
+        or was stopped early.
+        """
+        ratios = {r.name: r.ratio[0] for r in self.confirmation.rivals if r.ratio is not None}
+        own = ratios.pop(SEARCHED, float("inf"))
+        return own / min(ratios.values()) if ratios else own
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,8 @@ class Protocol:
     slow_factor: a candidate this many times slower than its fastest rival is stopped with the samples it has.
     evict_bytes: bytes overwritten per core before a cold sample.
     span: "kernels" times from the first to the last kernel inside the virtual machine; "call" times the whole call,
-        from Python, and every turn has one more run, with a stopwatch around each of its calls.
+        from Python, and every turn has one more run, with a stopwatch around each of its calls; rivals that may
+        still be the fastest are sampled beyond the limits, until they are told apart.
     tolerance: largest absolute error over largest absolute reference value; beyond it the candidate is Invalid.
     version: of the procedure itself.
     """
@@ -49,5 +50,5 @@ class Protocol:
 
 #: End-to-end latency of whole networks: repeated calls as in a deployed process, many samples, rivals interleaved.
 END_TO_END = Protocol(
-    weights="hot", span="call", warmup=2, discard=2, min_samples=15, max_samples=75, time_limit_s=20.0, version=4
+    weights="hot", span="call", warmup=2, discard=2, min_samples=15, max_samples=75, time_limit_s=20.0, version=5
 )

@@ -24,6 +24,10 @@ Values = Sequence[float] | npt.NDArray[np.floating]
 _EXACT_UP_TO = 100
 
 
+#: A difference below this share is a tie: whoever is the incumbent, or the searched plan, keeps it.
+TIE = 0.02
+
+
 def interval_rank(count: int, confidence: float = 0.95) -> int:
     """The k for which the k-th smallest and k-th largest of `count` samples enclose the median with this confidence.
 

@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import IO
 
@@ -22,7 +22,7 @@ from collage.measure.instrument import Span
 from collage.measure.job import Begin, Done, Event, Failed, Job, Parts, Timed, receive, send
 from collage.measure.loaded import LoadedArtifact, Wakers
 from collage.measure.protocol import Protocol
-from collage.measure.statistics import converged
+from collage.measure.statistics import TIE, converged, paired_ratio
 from collage.runtime.threads import configure_threads
 
 SLOW = "stopped early: far slower than its rivals"
@@ -30,6 +30,9 @@ SLOW = "stopped early: far slower than its rivals"
 _HOPELESS = 8
 #: A run that takes this long is not repeated for better numbers when it is hopeless anyway, in seconds.
 _LONG_S = 1.0
+
+#: Whole networks that are not told apart are sampled so many times beyond the protocol's limits.
+_DECISION = 3
 
 Say = Callable[[Event], None]
 
@@ -121,13 +124,43 @@ def sample(
                 sampled[i].samples.append(seconds)
                 sampled[i].watched.extend(watched)
         round_number += 1
-        medians = [float(np.median(s.samples)) for s in sampled.values() if s.samples]
-        for i in turns:
-            if len(sampled[i].samples) >= 3 and min(sampled[i].samples) > protocol.slow_factor * min(medians):
-                sampled[i].reason = SLOW
-            else:
-                sampled[i].reason = _stop(sampled[i].samples, protocol, time.monotonic() - started)
+        for i, reason in _done(sampled, turns, protocol, time.monotonic() - started).items():
+            sampled[i].reason = reason
     return sampled
+
+
+def _done(sampled: Mapping[int, Sampled], turns: Sequence[int], protocol: Protocol, elapsed: float) -> dict[int, str]:
+    """Who has been sampled enough, and why.
+
+    Whole networks are timed to decide between them: one that may still be the fastest goes on beyond the limits, and
+    the fastest with it.
+    """
+    medians = {i: float(np.median(s.samples)) for i, s in sampled.items() if s.samples}
+    if not medians:
+        return {}
+    fastest = min(medians, key=lambda i: medians[i])
+    done: dict[int, str] = {}
+    for i in turns:
+        own = sampled[i].samples
+        if len(own) >= 3 and min(own) > protocol.slow_factor * medians[fastest]:
+            done[i] = SLOW
+        elif reason := _stop(own, protocol, elapsed):
+            late = elapsed > _DECISION * protocol.time_limit_s or len(own) >= _DECISION * protocol.max_samples
+            if protocol.span != "call" or late or decided(own, sampled[fastest].samples):
+                done[i] = reason
+    if protocol.span == "call" and set(done) != set(turns):
+        done.pop(fastest, None)
+    return done
+
+
+def decided(samples: Sequence[float], fastest: Sequence[float]) -> bool:
+    """Whether two rivals are told apart, or known to be as good as equal, by runs that followed each other.
+
+    The fastest is decided against itself.
+    """
+    count = min(len(samples), len(fastest))
+    _, low, high = paired_ratio(samples[:count], fastest[:count])
+    return low > 1.0 or high < 1.0 or (low > 1.0 - TIE and high < 1.0 + TIE)
 
 
 def _turn(rival: LoadedArtifact, protocol: Protocol, threads: int, round_number: int) -> tuple[float, list[list[Span]]]:

@@ -1,4 +1,4 @@
-"""The command line: `collage tune | compile | run | backends | records | report`.
+"""The command line: `collage tune | compile | run | train | backends | records | report`.
 
 Nothing of the compiling side is imported before a command needs it: `collage run` is a deployed process.
 """
@@ -15,8 +15,10 @@ import typer
 import collage
 from collage.report import commands_records
 from collage.report.commands_backends import backends
+from collage.report.commands_collect import collect
 from collage.report.commands_plan import compile_plan, report
 from collage.report.commands_run import run
+from collage.report.commands_train import train
 from collage.report.commands_tune import tune
 from collage.report.exits import BROKEN_PIPE, ERROR, INTERRUPTED, UsageError, discard_output, say, usage_line
 from collage.report.terminal import open_standard_streams
@@ -31,8 +33,10 @@ app = typer.Typer(
 app.command("tune")(tune)
 app.command("compile")(compile_plan)
 app.command("run")(run)
+app.command("train")(train)
 app.command("backends")(backends)
 app.command("report")(report)
+commands_records.app.command("collect")(collect)
 app.add_typer(commands_records.app, name="records")
 
 

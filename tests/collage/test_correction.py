@@ -26,10 +26,9 @@ def _run(inside: Mapping[CandidatePartition, float], slower: Sequence[float] = (
 
     def run(placements: Mapping[str, Partitioning]) -> Confirmation:
         factor = next(rounds)
-        rivals = []
-        for name, placement in placements.items():
-            seconds = tuple(inside[c] * factor for c in placement.partitions)
-            rivals.append(Rival(name, Cost(sum(seconds), 0.0, 9), (1.0, 1.0, 1.0), seconds))
+        seconds = {name: tuple(inside[c] * factor for c in p.partitions) for name, p in placements.items()}
+        fastest = min(map(sum, seconds.values()))
+        rivals = (Rival(name, Cost(sum(s), 0.0, 9), (sum(s) / fastest,) * 3, s) for name, s in seconds.items())
         return Confirmation(SEARCHED, tuple(rivals))
 
     return run

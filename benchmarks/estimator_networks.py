@@ -1,0 +1,166 @@
+"""Which records belong to which network, and what a cost model may be trained on when that network is the test.
+
+A network's records are those of its candidates. Whatever has the structure of one of them, measured for whichever
+network, is not in the training set when that network is tested. Records of no network at all are variants that were
+collected on purpose (`collage records collect`), and they may have been made around the tested network: those whose
+operators (shapes aside) only the tested network has are left out as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from benchmarks.workloads import build
+from collage.backends.base import Backend
+from collage.candidates import HOST, CandidatePartition, CandidateSet, PartitionSpec
+from collage.collect_variants import skeleton
+from collage.errors import RecordsError
+from collage.estimate import Workload
+from collage.frontend import load
+from collage.graph.dataflow_graph import DataflowGraph
+from collage.records import Record, RecordDatabase, read_log
+from collage.records.key import Composites
+from collage.rules.gather import gather_candidates
+from collage.workload import WorkloadFactory
+
+#: What records of candidates are matched by, versions and configurations aside: structure, backend, composites.
+Key = tuple[str, str, Composites]
+#: Seconds between two records beyond which nobody was measuring.
+_PAUSE_S = 60.0
+_SQLITE = b"SQLite format 3\0"
+
+
+class Network:
+    """One network with its candidates.
+
+    Parameters
+    ----------
+    name: a workload of the benchmark.
+    backends: name -> backend.
+    threads: number of threads of the deployment.
+    """
+
+    def __init__(self, name: str, backends: Mapping[str, Backend], threads: int) -> None:
+        self.name = name
+        self.backends = backends
+        self.threads = threads
+        self.module: Any = load(build(name))
+        self.graph = DataflowGraph.from_module(self.module)
+        self.candidates = enumerate_candidates(self.graph, backends)
+
+    @cached_property
+    def workloads(self) -> dict[CandidatePartition, Workload]:
+        """The workload of each candidate; the host's are left out."""
+        factory = WorkloadFactory(self.module, self.graph, self.backends, self.threads)
+        return {c: factory.of(c) for c in self.candidates if c.backend != HOST}
+
+    @cached_property
+    def keys(self) -> dict[CandidatePartition, Key]:
+        return {candidate: key_of(workload) for candidate, workload in self.workloads.items()}
+
+    @cached_property
+    def structures(self) -> frozenset[str]:
+        return frozenset(workload.structure for workload in self.workloads.values())
+
+    @cached_property
+    def skeletons(self) -> frozenset[str]:
+        """Of all its candidates (`collage.collect_variants.skeleton`)."""
+        unique = {workload.structure: workload for workload in self.workloads.values()}
+        return frozenset(skeleton(workload.description) for workload in unique.values())
+
+
+def enumerate_candidates(graph: DataflowGraph, backends: Mapping[str, Backend]) -> CandidateSet:
+    """Phases 1 and 2 of the partitioner."""
+    return gather_candidates(graph, [PartitionSpec(backend.rule(), name) for name, backend in backends.items()])
+
+
+def key_of(workload: Workload) -> Key:
+    return workload.structure, workload.backend.name, tuple((label, tuple(at)) for label, at in workload.composites)
+
+
+def read_records(sources: Iterable[Path], threads: int) -> dict[Key, Record]:
+    """The newest record of each candidate, from databases and benchmark logs, measured with so many threads.
+
+    Raises
+    ------
+    RecordsError: a source cannot be read, there is nothing in it, or the records are of several devices or protocols.
+    """
+    found: dict[Key, Record] = {}
+    for record in sorted(_read_all(sources), key=lambda r: (r.timestamp, r.key.digest)):
+        key = record.key
+        if key.kind == "candidate" and key.threads == threads and record.description is not None:
+            found[key.structure, key.backend, key.composites] = record
+    for what in ("device", "protocol"):
+        distinct = sorted({getattr(record.key, what) for record in found.values()})
+        if len(distinct) != 1:
+            raise RecordsError(
+                f"records of one {what}, taken with {threads} threads, are needed; there are {distinct or 'none'}"
+            )
+    return found
+
+
+@dataclass(frozen=True)
+class Fold:
+    """One network left out: what a model is trained on, and what it is tested on. Both hold valid records only."""
+
+    tested: str
+    training: tuple[Record, ...]
+    test: tuple[Record, ...]
+
+
+def leave_out(tested: Network, networks: Sequence[Network], records: Mapping[Key, Record]) -> Fold:
+    """The fold in which `tested`, one of `networks`, is the test.
+
+    Raises
+    ------
+    RecordsError: there is no valid record of the network, or none besides.
+    """
+    named = frozenset().union(*(network.structures for network in networks))
+    elsewhere = frozenset().union(*(network.skeletons for network in networks if network is not tested))
+    keys = set(tested.keys.values())
+    valid = {key: record for key, record in records.items() if record.status == "ok"}
+
+    def may_train(record: Record) -> bool:
+        if record.key.structure in tested.structures:
+            return False
+        if record.key.structure in named or record.description is None:
+            return True
+        kind = skeleton(record.description)
+        return kind in elsewhere or kind not in tested.skeletons
+
+    training = tuple(record for record in valid.values() if may_train(record))
+    test = tuple(record for key, record in valid.items() if key in keys)
+    if not training or not test:
+        raise RecordsError(f"{tested.name}: {len(test)} valid records to test on, {len(training)} to train on")
+    return Fold(tested.name, training, test)
+
+
+def recorded_tuning_seconds(network: Network, records: Mapping[Key, Record]) -> float:
+    """What measuring the network's candidates took: the time from each record's predecessor, pauses left out."""
+    keys = set(network.keys.values())
+    ordered = sorted(records.items(), key=lambda item: item[1].timestamp)
+    times = [datetime.fromisoformat(record.timestamp) for _, record in ordered]
+    total = 0.0
+    for (key, _), before, now in zip(ordered[1:], times, times[1:], strict=False):
+        elapsed = (now - before).total_seconds()
+        total += elapsed if key in keys and elapsed < _PAUSE_S else 0.0
+    return total
+
+
+def _read_all(sources: Iterable[Path]) -> Iterable[Record]:
+    for path in sources:
+        try:
+            with path.open("rb") as raw:
+                is_database = raw.read(len(_SQLITE)) == _SQLITE
+        except OSError as error:
+            raise RecordsError(f"{path} cannot be read: {error.strerror or error}") from error
+        if is_database:
+            with RecordDatabase(path) as database:
+                yield from database
+        else:
+            yield from read_log(path)

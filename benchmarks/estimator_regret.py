@@ -1,0 +1,163 @@
+"""Placement regret: what a placement that was searched with predicted costs loses against one with recorded costs.
+
+Additive regret charges both with recorded costs. End-to-end regret runs both by turns, and is the median of the ratios
+of runs that followed each other. A placement that is the same has none. How long the search by prediction takes is
+measured too.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from benchmarks.estimator_networks import Key, Network, enumerate_candidates, key_of
+from collage.backends.base import Backend
+from collage.candidates import HOST, CandidateSet
+from collage.confirm import SEARCHED
+from collage.cost import Cost
+from collage.errors import CollageError
+from collage.graph.dataflow_graph import DataflowGraph
+from collage.measure.plan_runner import PlanRunner
+from collage.measure.reference import ReferenceRun
+from collage.measure.statistics import paired_ratio
+from collage.progress import Reporter
+from collage.search import Partitioning, SearchProblem
+from collage.workload import WorkloadFactory
+from searchers.dijkstra import DijkstraSearcher
+
+Transitions = Mapping[tuple[str, str], float]
+_BY_RECORDS = "by records"
+
+
+@dataclass(frozen=True)
+class Regret:
+    """Two placements of one network.
+
+    Attributes
+    ----------
+    additive: recorded cost of the placement by prediction over that of the placement by records; at least 1 where
+        searches are exact, infinite when it holds a candidate that its backend could not run.
+    predicted, recorded: the two placements.
+    """
+
+    additive: float
+    predicted: Partitioning
+    recorded: Partitioning
+
+    @property
+    def same(self) -> bool:
+        return set(self.predicted.candidates) == set(self.recorded.candidates)
+
+
+class Placements:
+    """Searches placements of one network among the candidates that have a record.
+
+    Parameters
+    ----------
+    costs: the recorded ones.
+    transitions: recorded seconds per ordered pair of backends.
+    """
+
+    def __init__(self, network: Network, costs: Mapping[Key, Cost], transitions: Transitions) -> None:
+        self.network = network
+        self.transitions = transitions
+        known = [c for c in network.candidates if c.backend == HOST or network.keys[c] in costs]
+        self.candidates = CandidateSet(known)
+        self.share = len(known) / len(network.candidates)
+        self._recorded = self._problem(costs)
+        self._best: Partitioning | None = None
+
+    def regret(self, predicted: Mapping[Key, float]) -> Regret:
+        """The regret of the placement that predicted seconds lead to.
+
+        Raises
+        ------
+        CollageError: the candidates that have a record do not cover the network.
+        """
+        if self._best is None:
+            self._best = DijkstraSearcher().search(self._recorded)
+        found = DijkstraSearcher().search(self._problem({key: _cost(s) for key, s in predicted.items()}))
+        charged = self._recorded.partitioning(found.candidates).cost
+        return Regret(charged.seconds / self._best.cost.seconds, found, self._best)
+
+    def _problem(self, costs: Mapping[Key, Cost]) -> SearchProblem:
+        network = self.network
+        return SearchProblem(
+            graph=network.graph,
+            candidates=self.candidates,
+            estimate=lambda asked: [costs[network.keys[c]] for c in asked],
+            transitions=self.transitions,
+            priorities={name: backend.priority for name, backend in network.backends.items()},
+            same_cost=network.keys.get,
+        )
+
+
+def end_to_end(network: Network, regret: Regret) -> tuple[float, float, float]:
+    """Latency of the placement by prediction over that by records, from runs by turns: (median, low, high).
+
+    Raises
+    ------
+    CollageError: one of the two does not run, or gives wrong numbers.
+    """
+    if regret.same:
+        return 1.0, 1.0, 1.0
+    reference = ReferenceRun(network.module, network.graph, network.threads)
+    placements = {SEARCHED: regret.predicted.candidates, _BY_RECORDS: regret.recorded.candidates}
+    with PlanRunner(
+        network.module,
+        network.graph,
+        network.backends,
+        network.threads,
+        reference.inputs,
+        reference.outputs,
+        Reporter(),
+    ) as runner:
+        measured = runner.measure(placements, "placement regret")
+    for name, measurement in measured.items():
+        if not measurement.valid:
+            raise CollageError(f"{network.name}: the placement {name} does not run: {measurement.reason}")
+    samples = [measured[name].samples for name in placements]
+    count = min(map(len, samples))
+    return paired_ratio(samples[0][:count], samples[1][:count])
+
+
+def partitioning_seconds(
+    module: Any, backends: Mapping[str, Backend], threads: int, model: Any, transitions: Transitions
+) -> dict[str, float]:
+    """Seconds of each step of placing a module by prediction alone, in a process that is warm."""
+    times = {}
+    for _ in range(2):  # the first round warms up: imports, caches of TVM and of the model
+        marks = [time.perf_counter()]
+        graph = DataflowGraph.from_module(module)
+        candidates = enumerate_candidates(graph, backends)
+        marks.append(time.perf_counter())
+        factory = WorkloadFactory(module, graph, backends, threads)
+        workloads = {c: factory.of(c) for c in candidates if c.backend != HOST}
+        unique = list(dict.fromkeys(workloads.values()))
+        for workload in unique:
+            _ = workload.description
+        marks.append(time.perf_counter())
+        told = {key_of(w): _cost(s) for w, s in zip(unique, np.asarray(model.predict(unique)), strict=True)}
+        marks.append(time.perf_counter())
+        problem = SearchProblem(
+            graph=graph,
+            candidates=candidates,
+            estimate=lambda asked, w=workloads, t=told: [t[key_of(w[c])] for c in asked],  # type: ignore[misc]
+            transitions=transitions,
+            priorities={name: backend.priority for name, backend in backends.items()},
+            same_cost=workloads.get,
+        )
+        DijkstraSearcher().search(problem)
+        marks.append(time.perf_counter())
+        steps = ("enumeration", "description", "prediction", "search")
+        times = {step: b - a for step, a, b in zip(steps, marks, marks[1:], strict=False)}
+    return {**times, "total": sum(times.values())}
+
+
+def _cost(seconds: float) -> Cost:
+    return Cost.unknown("no prediction") if math.isnan(seconds) else Cost(float(seconds))

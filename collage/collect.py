@@ -1,0 +1,302 @@
+"""collect(): a designed set of measurements to train cost models on.
+
+The candidates of some networks, and variants of them: the same operators on other shapes (`collage.collect_variants`),
+drawn evenly over kinds of sub-graphs rather than over sub-graphs, so that the fifty blocks of one network do not crowd
+out the one head of another. Where there is a cost model already, shapes on which it is unsure, around sub-graphs on
+which it errs, are drawn more often. One structure is measured once; what the records hold is not measured again; the
+same seed draws the same variants, so that an interrupted collection goes on where it was.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from collage.backends.base import Backend
+from collage.candidates import HOST, PartitionSpec
+from collage.collect_outliers import Point, better, doubtful
+from collage.collect_variants import extents_of, propose, skeleton, vary
+from collage.cost import Cost
+from collage.errors import SearchInterrupted
+from collage.estimate import CostEstimator, Workload
+from collage.frontend import load
+from collage.graph.dataflow_graph import DataflowGraph
+from collage.interrupt import interruptible
+from collage.measure.reference import ReferenceRun
+from collage.partitioner import create, resolve_backends
+from collage.progress import Reporter
+from collage.records import RecordDatabase
+from collage.rules.gather import gather_candidates
+from collage.runtime.threads import configure_threads, default_threads
+from collage.workload import WorkloadFactory
+
+#: One structure on every backend that takes it.
+Rivals = list[Workload]
+#: Structures between two looks at the clock and at what was measured; fewer when there is a time limit.
+_BATCH, _BATCH_IN_A_HURRY = 24, 6
+#: With a cost model, so many variants are made for each that is drawn.
+_POOL = 4
+#: Changes tried per variant before giving up: most networks have far more variants than are asked for.
+_TRIES = 20
+
+
+@dataclass(frozen=True)
+class Collected:
+    """What a collection did, in numbers of workloads (a structure on a backend).
+
+    Attributes
+    ----------
+    known: were in the records already.
+    measured: are new in the records.
+    invalid: of those, how many a backend could not run.
+    doubted: were measured a second time, because the first looked wrong.
+    replaced: of those, how many have the second in the records.
+    variants: structures that were drawn.
+    complete: False when the time was up before everything was measured.
+    """
+
+    known: int
+    measured: int
+    invalid: int
+    doubted: int
+    replaced: int
+    variants: int
+    complete: bool
+
+
+def collect(
+    models: Sequence[Any],
+    backends: Sequence[str | Backend] | None = None,
+    *,
+    records: str | Path | None = None,
+    samples: int = 500,
+    budget_s: float | None = None,
+    seed: int = 0,
+    threads: int | None = None,
+    model: str | Path | None = None,
+    reporter: Reporter | None = None,
+) -> Collected:
+    """Measure the candidates of networks, and variants of them, into the records.
+
+    Parameters
+    ----------
+    models: each what `collage.load` takes.
+    backends: names or instances; None is every backend that is available here.
+    records: path of the records database; None is the default one in the user's cache folder.
+    samples: number of variants, each of which is measured on every backend that takes it.
+    budget_s: seconds after which nothing more is started; None for no limit.
+    seed: of what is drawn.
+    threads: number of threads of the deployment; None is all processors of this process.
+    model: a cost model's file; variants are drawn more often where it is unsure or wrong.
+    reporter: told of progress.
+
+    Raises
+    ------
+    FrontendError, PluginError, BackendUnavailableError, NoCoverError, RecordsError: see there.
+    SearchInterrupted: the user pressed Ctrl-C; what was measured is in the records, and the same call resumes.
+    """
+    reporter = reporter or Reporter()
+    threads = threads or default_threads()
+    configure_threads(threads)
+    with interruptible(), RecordDatabase(records) as database:
+        session = _Collection(resolve_backends(backends), threads, database, budget_s, seed, reporter)
+        try:
+            return session.run(models, samples, model)
+        except KeyboardInterrupt:
+            raise SearchInterrupted(
+                f"interrupted; what was measured is kept in {database.path}, and the same command goes on from there"
+            ) from None
+        finally:
+            reporter.close()
+
+
+def draw_variants(
+    sources: Sequence[Rivals], backends: Mapping[str, Backend], threads: int, count: int, rng: random.Random
+) -> Iterator[Rivals]:
+    """Up to `count` variants of the sources, no two of one structure, evenly over the sources' skeletons."""
+    kinds: dict[str, list[Rivals]] = defaultdict(list)
+    for rivals in sources:
+        kinds[skeleton(rivals[0].description)].append(rivals)
+    groups = list(kinds.values())
+    taken = {rivals[0].structure for rivals in sources}
+    drawn = 0
+    for _ in range(count * _TRIES if groups else 0):
+        if drawn == count:
+            return
+        source = rng.choice(rng.choice(groups))[0]
+        module = vary(source.module, propose(source.module, rng))
+        found = whole_workloads(module, backends, threads) if module is not None else []
+        if found and found[0].structure not in taken:
+            taken.add(found[0].structure)
+            drawn += 1
+            yield found
+
+
+def whole_workloads(module: Any, backends: Mapping[str, Backend], threads: int) -> Rivals:
+    """A module as one partition, on each backend whose rules take it whole."""
+    graph = DataflowGraph.from_module(module)
+    factory = WorkloadFactory(module, graph, backends, threads)
+    found = [
+        candidate
+        for name, backend in backends.items()
+        for candidate in PartitionSpec(backend.rule(), name).candidates(graph)
+        if candidate.sub_graph.inside == graph.coverable
+    ]
+    return list(dict.fromkeys(factory.of(candidate) for candidate in found))
+
+
+class _Collection:
+    """One collection on its way."""
+
+    def __init__(
+        self,
+        backends: Mapping[str, Backend],
+        threads: int,
+        database: RecordDatabase,
+        budget_s: float | None,
+        seed: int,
+        reporter: Reporter,
+    ) -> None:
+        self.backends = backends
+        self.threads = threads
+        self.database = database
+        self.seed = seed
+        self.reporter = reporter
+        self.deadline = math.inf if budget_s is None else time.monotonic() + budget_s
+        self.batch = _BATCH if budget_s is None else _BATCH_IN_A_HURRY
+        self.cached: CostEstimator = create("estimators", "cached", {"records": database})
+        self.points: list[Point] = []
+        self.known = self.measured = self.invalid = self.doubted = self.replaced = 0
+
+    def run(self, models: Sequence[Any], samples: int, model: str | Path | None) -> Collected:
+        sources: dict[str, Rivals] = {}
+        for network in models:
+            self.reporter.stage("enumerating candidates")
+            for rivals in self._candidates(network):
+                sources.setdefault(rivals[0].structure, rivals)
+        own = list(sources.values())
+        variants: list[Rivals] = []
+        if model is None:  # what is drawn depends on nothing that is measured
+            variants = self._draw(own, samples, None)
+            complete = self._measure_all([*own, *variants])
+        else:
+            complete = self._measure_all(own)
+            if complete:
+                variants = self._draw(own, samples, model)
+                complete = self._measure_all(variants)
+        return Collected(
+            known=self.known,
+            measured=self.measured,
+            invalid=self.invalid,
+            doubted=self.doubted,
+            replaced=self.replaced,
+            variants=len(variants),
+            complete=complete,
+        )
+
+    def _candidates(self, network: Any) -> list[Rivals]:
+        module = load(network)
+        graph = DataflowGraph.from_module(module)
+        reference = ReferenceRun(module, graph, self.threads, seed=self.seed)
+        factory = WorkloadFactory(module, graph, self.backends, self.threads, reference.values)
+        specs = [PartitionSpec(backend.rule(), name) for name, backend in self.backends.items()]
+        unique = dict.fromkeys(factory.of(c) for c in gather_candidates(graph, specs) if c.backend != HOST)
+        groups: dict[str, Rivals] = {}
+        for workload in unique:
+            groups.setdefault(workload.structure, []).append(workload)
+        return list(groups.values())
+
+    def _draw(self, sources: list[Rivals], samples: int, model: str | Path | None) -> list[Rivals]:
+        self.reporter.stage("drawing variants", samples)
+        rng = random.Random(self.seed)
+        count = samples if model is None else _POOL * samples
+        pool = []
+        for rivals in draw_variants(sources, self.backends, self.threads, count, rng):
+            pool.append(rivals)
+            self.reporter.step(rivals[0].label.partition(" ")[2], 1 if len(pool) <= samples else 0)
+        if len(pool) < samples:
+            self.reporter.note(f"the networks have no more than {len(pool)} variants that could be found")
+        if model is None:
+            return pool
+        weights = self._weights(pool, sources, create("estimators", "learned", {"model": model}))
+        # Weighted sampling without replacement (Efraimidis and Spirakis 2006), the likeliest first.
+        keys = [math.log(1.0 - rng.random()) / weight for weight in weights]
+        order = sorted(range(len(pool)), key=keys.__getitem__, reverse=True)
+        return [pool[i] for i in order[:samples]]
+
+    def _weights(self, pool: list[Rivals], sources: list[Rivals], learned: CostEstimator) -> list[float]:
+        """How unsure the model is of a variant, plus how wrong it is, on average, on sources of the same operators."""
+        flat = [workload for rivals in sources for workload in rivals]
+        errors: dict[str, list[float]] = defaultdict(list)
+        for workload, told, seen in zip(flat, learned.estimate(flat), self.cached.estimate(flat), strict=True):
+            if told.is_finite and seen.is_finite and min(told.seconds, seen.seconds) > 0:
+                errors[skeleton(workload.description)].append(abs(math.log(told.seconds / seen.seconds)))
+        weights = []
+        for rivals, costs in zip(pool, _by_group(learned, pool), strict=True):
+            widths = [c.spread / c.seconds if c.is_finite and c.seconds > 0 else 1.0 for c in costs]
+            wrong = errors.get(skeleton(rivals[0].description), [])
+            weights.append(1e-3 + sum(widths) / len(widths) + (sum(wrong) / len(wrong) if wrong else 0.0))
+        return weights
+
+    def _measure_all(self, groups: list[Rivals]) -> bool:
+        """Measure what is not in the records; False when the time was up before the end."""
+        unknown: list[Rivals] = []
+        for rivals, costs in zip(groups, _by_group(self.cached, groups), strict=True):
+            new = [w for w, cost in zip(rivals, costs, strict=True) if cost.is_unknown]
+            self.known += len(rivals) - len(new)
+            self._remember([w for w in rivals if w not in new], [c for c in costs if not c.is_unknown])
+            if new:
+                unknown.append(new)
+        for start in range(0, len(unknown), self.batch):
+            if time.monotonic() >= self.deadline:
+                return False
+            self._measure([w for rivals in unknown[start : start + self.batch] for w in rivals])
+        return True
+
+    def _measure(self, workloads: Rivals) -> None:
+        costs = self._measured(self.database).estimate(workloads)
+        self.measured += len(workloads)
+        self.invalid += sum(cost.is_invalid for cost in costs)
+        before = len(self.points)
+        finite = [w for w, cost in zip(workloads, costs, strict=True) if cost.is_finite]
+        self._remember(workloads, costs)
+        flags = doubtful(self.points)[before:]
+        doubted = [w for w, flag in zip(finite, flags, strict=True) if flag]
+        if doubted and time.monotonic() < self.deadline:
+            self._measure_again(doubted)
+
+    def _measure_again(self, workloads: Rivals) -> None:
+        """A second measurement, into records of its own; of the two the better converged one stays."""
+        self.doubted += len(workloads)
+        with tempfile.TemporaryDirectory(prefix="collage-") as folder, RecordDatabase(Path(folder) / "r.db") as second:
+            self._measured(second).estimate(workloads)
+            for record in second.matching(kind="candidate"):
+                first = self.database.get(record.key)
+                if first is not None and better(first.cost, record.cost):
+                    self.database.put(record)
+                    self.replaced += 1
+
+    def _measured(self, database: RecordDatabase) -> CostEstimator:
+        offered = {"records": database, "reporter": self.reporter}
+        estimator: CostEstimator = create("estimators", "measured", offered)
+        return estimator
+
+    def _remember(self, workloads: Sequence[Workload], costs: Sequence[Cost]) -> None:
+        for workload, cost in zip(workloads, costs, strict=True):
+            if cost.is_finite:
+                name, description = workload.backend.name, workload.description
+                self.points.append(Point(name, (name, skeleton(description)), extents_of(description), cost))
+
+
+def _by_group(estimator: CostEstimator, groups: Sequence[Rivals]) -> Iterator[list[Cost]]:
+    """The costs of each group, asked for in one batch."""
+    costs = iter(estimator.estimate([workload for rivals in groups for workload in rivals]) if groups else [])
+    for rivals in groups:
+        yield [next(costs) for _ in rivals]

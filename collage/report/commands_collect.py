@@ -1,0 +1,86 @@
+"""`collage records collect`: measure a designed set of workloads, to train a cost model on."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from collage.report.exits import guarded
+from collage.report.options import Records, Verbose, parse_names
+from collage.report.terminal import quiet
+
+#: Hours of measuring should not be in anybody's way; on a machine that is idle otherwise it changes no latency.
+_NICENESS = 5
+
+_Models = Annotated[
+    list[Path], typer.Argument(metavar="MODEL.onnx...", help="The networks, as ONNX files.", show_default=False)
+]
+_Samples = Annotated[int, typer.Option(min=0, help="Variants of the networks' candidates, on other shapes.")]
+_Budget = Annotated[
+    float | None,
+    typer.Option(min=0.0, metavar="SECONDS", help="Time after which nothing more is started.", show_default=False),
+]
+_Backends = Annotated[
+    str | None,
+    typer.Option(metavar="NAME,NAME,...", help="Backends to measure; by default all available.", show_default=False),
+]
+_Threads = Annotated[
+    int | None,
+    typer.Option(min=1, help="Threads of the deployment; by default all processors.", show_default=False),
+]
+_CostModel = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="COST.json",
+        help="A cost model: draw variants more often where it is unsure or wrong.",
+        show_default=False,
+    ),
+]
+
+
+@guarded
+def collect(
+    models: _Models,
+    records: Records = None,
+    samples: _Samples = 500,
+    budget: _Budget = None,
+    seed: Annotated[int, typer.Option(help="Of what is drawn.")] = 0,
+    backends: _Backends = None,
+    threads: _Threads = None,
+    model: _CostModel = None,
+    verbose: Verbose = False,
+) -> None:
+    """Measure the candidates of networks, and variants of them on other shapes, that the records do not hold yet."""
+    names = parse_names(backends, "--backends")
+    if hasattr(os, "nice"):
+        os.nice(_NICENESS)
+    started = time.monotonic()
+    with quiet(verbose) as terminal:
+        from collage.collect import collect as run
+        from collage.records import default_path
+        from collage.report.commands_tune import configured_backends
+        from collage.report.progress_bar import ProgressBar, duration
+
+        path = records or default_path()
+        found = run(
+            models,
+            configured_backends(names, path, tune_trials=0),
+            records=path,
+            samples=samples,
+            budget_s=budget,
+            seed=seed,
+            threads=threads,
+            model=model,
+            reporter=ProgressBar(terminal),
+        )
+    print(
+        f"{path}: {found.measured:,} workloads measured ({found.invalid:,} invalid), {found.known:,} were known; "
+        f"{found.variants:,} variants drawn; {found.doubted:,} measured twice, {found.replaced:,} of them replaced; "
+        f"{duration(time.monotonic() - started)}"
+    )
+    if not found.complete:
+        print("The time was up before everything was measured: the same command goes on from here.")

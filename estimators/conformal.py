@@ -1,0 +1,41 @@
+"""Conformal intervals: as wide as errors on networks that were left out turned out to be.
+
+Split conformal prediction (Vovk et al. 2005; Lei et al. 2018) takes a quantile of held-out errors, each divided by its
+predicted size. Workloads of one network resemble each other, so errors are those of models that saw nothing of the
+network (cross-conformal, Vovk 2015, with networks as folds), and every network has the same say, however many
+workloads it has (Dunn, Wasserman and Ramdas 2022, "pooling CDFs"): coverage is that of a network never seen, on
+average over networks, given that it is drawn like those of the training data.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def group_weights(groups: np.ndarray) -> np.ndarray:
+    """One weight per member: equal within a group, equal sums between groups, 1 in all."""
+    _, member_of, sizes = np.unique(groups, return_inverse=True, return_counts=True)
+    return np.asarray(1.0 / (len(sizes) * sizes[member_of]))
+
+
+def conformal_quantile(scores: np.ndarray, groups: np.ndarray, coverage: float) -> float:
+    """The smallest score that at least `coverage` of the weight of all scores does not exceed.
+
+    Parameters
+    ----------
+    scores: held-out errors, each divided by its predicted size; not negative.
+    groups: the network of each.
+    coverage: between 0 and 1.
+
+    Raises
+    ------
+    ValueError: there are no scores, or the coverage is no probability.
+    """
+    if not len(scores) or not 0.0 < coverage < 1.0:
+        raise ValueError(f"a quantile needs scores and a coverage between 0 and 1: {len(scores)} scores, {coverage}")
+    order = np.argsort(scores, kind="stable")
+    reached = np.cumsum(group_weights(groups)[order])
+    # With equal weights of n scores this is the usual ceil((n + 1) coverage)-th of them, as far as there is one.
+    wanted = min(1.0, coverage * (1.0 + 1.0 / len(scores)))
+    position = int(np.searchsorted(reached, wanted - 1e-12))
+    return float(scores[order][min(position, len(scores) - 1)])

@@ -1,0 +1,209 @@
+"""CostModel: latency learned from records (the learned cost models of TVM, Chen et al. 2018, one level up).
+
+    model = CostModel().fit(read_log("bench.jsonl.gz"))
+    seconds = model.predict(workloads)
+    low, high = model.predict_interval(workloads)
+    model.save("cost.json")
+
+scikit-learn's manner: the constructor only stores parameters, `fit` learns, and what was learned ends in an underscore.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+import numpy as np
+
+from collage.errors import CollageError
+from collage.estimate import Workload
+from collage.records import Record
+from collage.search import Parameterised
+from estimators.cost_model_backend import BackendModel, Held, fit_backend
+from estimators.cost_model_data import TrainingSet, training_set
+from estimators.cost_model_file import read_model, write_model
+from estimators.features import FeatureTable, Roofline, Task, features_of
+
+Items = Sequence[Workload | Record]
+#: A backend with fewer records has its model learned from all backends' records, and only its level from its own.
+LEAST_PER_BACKEND = 100
+_Model = TypeVar("_Model", bound="CostModel")
+
+
+class CostModel(Parameterised):
+    """Predicts the latency of candidates from their descriptions.
+
+    Parameters
+    ----------
+    rounds: of boosting.
+    coverage: share of true latencies that the intervals shall hold.
+    seed: the same seed, threads and records give the same model.
+    threads: of fitting and predicting; a fixed number, because sums of floating-point numbers depend on it; tables are
+        small, and one thread is faster than several that wait for each other.
+
+    Attributes
+    ----------
+    backends_: backend -> its model.
+    device_, device_info_, protocol_: where and how the latencies were measured.
+    training_: fingerprint and number of records, and how many were ignored, by reason.
+    training_set_, held_: the records learned from, and what is said of each when its network is left out; not saved.
+    """
+
+    def __init__(self, rounds: int = 200, coverage: float = 0.9, seed: int = 0, threads: int = 1) -> None:
+        self.rounds = rounds
+        self.coverage = coverage
+        self.seed = seed
+        self.threads = threads
+
+    def fit(self: _Model, records: Iterable[Record], groups: Sequence[object] | None = None) -> _Model:
+        """Learn from records.
+
+        Parameters
+        ----------
+        records: at least 30 valid candidates of one device and one measuring protocol.
+        groups: the network of each record; None tells networks by the pauses between tuning runs.
+
+        Raises
+        ------
+        CollageError: too few records, or of several devices or protocols, or with descriptions that are none.
+        """
+        data = training_set(records, groups)
+        newest = data.records[-1]
+        self.device_ = newest.key.device
+        self.device_info_ = dict(newest.device or {})
+        self.protocol_ = newest.key.protocol
+        self.training_ = {"fingerprint": data.fingerprint, "records": len(data.records), "ignored": data.ignored}
+        table = self._table([_task_of_record(record) for record in data.records])
+        settings = {"seed": self.seed, "nthread": self.threads, "tree_method": "hist", "verbosity": 0}
+        names = np.array([record.key.backend for record in data.records])
+        held = Held(np.zeros(len(names)), np.zeros(len(names)))
+        self.backends_: dict[str, BackendModel] = {}
+        pooled: tuple[BackendModel, Held] | None = None
+        for name in sorted(set(names)):
+            chosen = np.flatnonzero(names == name)
+            if len(chosen) >= LEAST_PER_BACKEND:
+                model, its = fit_backend(
+                    table.take(chosen),
+                    data.log_seconds[chosen],
+                    data.weights[chosen],
+                    data.groups[chosen],
+                    self.rounds,
+                    self.coverage,
+                    settings,
+                )
+            else:
+                if pooled is None:
+                    pooled = fit_backend(
+                        table, data.log_seconds, data.weights, data.groups, self.rounds, self.coverage, settings
+                    )
+                shift = float(np.median(data.log_seconds[chosen] - pooled[1].log_seconds[chosen]))
+                model = replace(pooled[0], shift=shift)
+                its = Held(pooled[1].log_seconds[chosen] + shift, pooled[1].half_widths[chosen])
+            self.backends_[name] = model
+            held.log_seconds[chosen], held.half_widths[chosen] = its.log_seconds, its.half_widths
+        self.training_set_: TrainingSet | None = data
+        self.held_: Held | None = held
+        return self
+
+    def predict(self, items: Items) -> np.ndarray:
+        """Seconds of each workload (or of the workload of each record).
+
+        Raises
+        ------
+        CollageError: the model is not fitted, knows nothing of a backend or of a record's device, or a description
+            cannot be read.
+        """
+        return np.asarray(np.exp(self._predict(items)[0]))
+
+    def predict_interval(self, items: Items) -> tuple[np.ndarray, np.ndarray]:
+        """Lower and upper ends, in seconds, of intervals that hold `coverage` of the latencies of a network never seen.
+
+        Raises as `predict`.
+        """
+        center, half = self._predict(items)
+        return np.exp(center - half), np.exp(center + half)
+
+    def score(self, records: Iterable[Record]) -> float:
+        """R² of the logarithm of latency over the valid candidates; raises as `predict`."""
+        valid = [r for r in records if r.key.kind == "candidate" and r.seconds]
+        if not valid:
+            raise CollageError("there are no valid candidates to score a cost model on")
+        truth = np.log([r.seconds for r in valid if r.seconds])
+        rest = truth - np.log(self.predict(valid))
+        spread = float(np.sum((truth - truth.mean()) ** 2))
+        return 1.0 - float(np.sum(rest**2)) / max(spread, 1e-12)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write one JSON file (`estimators.cost_model_file`). Raises CollageError when it cannot be written."""
+        self._require_fitted()
+        content = {
+            "libraries": {name: importlib.metadata.version(name) for name in ("xgboost", "numpy", "scikit-learn")},
+            "training": self.training_,
+            "device": self.device_,
+            "device_info": self.device_info_,
+            "protocol": self.protocol_,
+            "parameters": self.get_params(),
+            "backends": {name: model.as_dict() for name, model in self.backends_.items()},
+        }
+        write_model(path, content)
+
+    @classmethod
+    def load(cls: type[_Model], path: str | os.PathLike[str]) -> _Model:
+        """Read what `save` wrote. Raises CollageError when the file is unreadable, no model, or of another version."""
+        content = read_model(path)
+        try:
+            model = cls(**content["parameters"])
+            model.backends_ = {name: BackendModel.from_dict(part) for name, part in content["backends"].items()}
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise CollageError(
+                f"{path} is a damaged cost model ({error}): train it again with `collage train`"
+            ) from error
+        model.device_, model.device_info_ = content["device"], content["device_info"]
+        model.protocol_, model.training_ = content["protocol"], content["training"]
+        model.training_set_ = model.held_ = None
+        return model
+
+    def _predict(self, items: Items) -> tuple[np.ndarray, np.ndarray]:
+        self._require_fitted()
+        tasks = [_task_of_record(item) if isinstance(item, Record) else _task_of_workload(item) for item in items]
+        names = np.array([i.key.backend if isinstance(i, Record) else i.backend.name for i in items])
+        unknown = sorted(set(names) - set(self.backends_))
+        if unknown:
+            raise CollageError(
+                f"the cost model knows {', '.join(sorted(self.backends_))} and nothing of {', '.join(unknown)}: "
+                "train it on records of that backend"
+            )
+        for item in items:
+            if isinstance(item, Record) and item.key.device != self.device_:
+                raise CollageError(f"the cost model is of device {self.device_}, the record of {item.key.device}")
+        center, half = np.zeros(len(tasks)), np.zeros(len(tasks))
+        if not tasks:
+            return center, half
+        table = self._table(tasks)
+        for name in sorted(set(names)):
+            chosen = np.flatnonzero(names == name)
+            center[chosen], half[chosen] = self.backends_[name].predict(table.take(chosen))
+        return center, half
+
+    def _table(self, tasks: Sequence[Task]) -> FeatureTable:
+        try:
+            return features_of(tasks, Roofline.of(self.device_info_))
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+            raise CollageError(f"a workload's description cannot be read: {type(error).__name__}: {error}") from error
+
+    def _require_fitted(self) -> None:
+        if not hasattr(self, "backends_"):
+            raise CollageError("this cost model is not fitted: call fit(records), or CostModel.load(path)")
+
+
+def _task_of_record(record: Record) -> Task:
+    if not record.description:
+        raise CollageError(f"the record of {record.label or record.key.structure} has no description to predict from")
+    return Task(record.key.structure, record.description, record.key.composites, record.key.threads)
+
+
+def _task_of_workload(workload: Workload) -> Task:
+    return Task(workload.structure, workload.description, workload.composites, workload.threads)

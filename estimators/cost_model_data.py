@@ -1,0 +1,150 @@
+"""From records to a training set: which of them are used, how much each counts, and which belong to one network.
+
+Records do not say which network they come from. A tuning run measures one network without a longer pause, so records
+are grouped by the pauses between them. What is taken for two groups though it was one network makes calibration a
+little optimistic; what is taken for one makes it coarser; neither makes a prediction wrong.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import numpy as np
+
+from collage.errors import CollageError
+from collage.records import Record
+
+#: Fewer are no training set.
+LEAST = 30
+#: Seconds without a measurement after which the next one belongs to another tuning run.
+PAUSE_S = 45.0
+#: Relative error that a latency has from one run to the next, beyond what its own samples show.
+_REPRODUCIBLE = 0.06
+_DOUBTFUL = 0.5
+
+
+@dataclass(frozen=True)
+class TrainingSet:
+    """Records to learn from.
+
+    Attributes
+    ----------
+    records: valid candidates with a description, oldest first, of one device and one measuring protocol.
+    log_seconds: natural logarithm of their latencies.
+    weights: what each counts: the inverse of the variance of its logarithm; their mean is 1.
+    groups: a number for each: records of one network share it.
+    ignored: why others were left out -> how many.
+    """
+
+    records: tuple[Record, ...]
+    log_seconds: np.ndarray
+    weights: np.ndarray
+    groups: np.ndarray
+    ignored: dict[str, int]
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes when a record, or its latency, does."""
+        lines = sorted(f"{r.key.digest} {r.seconds!r}" for r in self.records)
+        return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
+
+
+def training_set(records: Iterable[Record], groups: Sequence[object] | None = None) -> TrainingSet:
+    """Choose, weigh and group.
+
+    Left out: plans and transitions, Invalid records (a rule or a build says whether a backend takes a candidate; a
+    latency says nothing about it), records without a description, zero latencies, and those that were measured again
+    or with an older version or configuration of their backend.
+
+    Parameters
+    ----------
+    records: in any order.
+    groups: the network of each record; None groups them by the pauses between them.
+
+    Raises
+    ------
+    CollageError: nothing, or too little, is left; or the records are of several devices or measuring protocols.
+    """
+    everything = list(records)
+    if groups is not None and len(groups) != len(everything):
+        raise CollageError(f"there are {len(everything)} records but {len(groups)} groups: give one for each record")
+    named = list(groups) if groups is not None else [None] * len(everything)
+    ordered = sorted(zip(everything, named, strict=True), key=lambda pair: (pair[0].timestamp, pair[0].key.digest))
+    ignored: dict[str, int] = {}
+    current = {r.key.backend: (r.key.backend_version, r.key.configuration) for r, _ in ordered if _usable(r)}
+    newest = {r.key.digest: position for position, (r, _) in enumerate(ordered)}
+    kept: list[tuple[Record, object]] = []
+    for position, (record, group) in enumerate(ordered):
+        why = _why_not(record)
+        if not why and newest[record.key.digest] != position:
+            why = "measured again"
+        if not why and current[record.key.backend] != (record.key.backend_version, record.key.configuration):
+            why = "older backend"
+        if why:
+            ignored[why] = ignored.get(why, 0) + 1
+        else:
+            kept.append((record, group))
+    _require_enough(len(kept), len(everything), ignored)
+    chosen = tuple(record for record, _ in kept)
+    _require_one("devices", {r.key.device for r in chosen}, "train on the records of one machine")
+    _require_one("measuring protocols", {r.key.protocol for r in chosen}, "train on records that were measured alike")
+    numbers = _pauses(chosen) if groups is None else _numbered([str(group) for _, group in kept])
+    return TrainingSet(
+        records=chosen,
+        log_seconds=np.log([r.seconds for r in chosen if r.seconds]),
+        weights=_weights(chosen),
+        groups=numbers,
+        ignored=ignored,
+    )
+
+
+def _usable(record: Record) -> bool:
+    return not _why_not(record)
+
+
+def _why_not(record: Record) -> str:
+    if record.key.kind != "candidate":
+        return f"a {record.key.kind}"
+    if record.status != "ok":
+        return "invalid"
+    if not record.seconds:
+        return "zero latency"
+    if not record.description or not record.description.get("nodes"):
+        return "no description"
+    return ""
+
+
+def _require_enough(kept: int, found: int, ignored: dict[str, int]) -> None:
+    if kept >= LEAST:
+        return
+    left_out = ", ".join(f"{count} {why}" for why, count in sorted(ignored.items()))
+    raise CollageError(
+        f"a cost model needs at least {LEAST} measured candidates, and of {found} records {kept} can be used"
+        + (f" ({left_out})" if left_out else "")
+        + ": measure some networks with `collage tune` first"
+    )
+
+
+def _require_one(what: str, found: set[str], hint: str) -> None:
+    if len(found) > 1:
+        raise CollageError(f"the records are of {len(found)} {what} ({', '.join(sorted(found)):.200}): {hint}")
+
+
+def _weights(records: Sequence[Record]) -> np.ndarray:
+    """The inverse variance: of the median's own confidence interval (95%: 1.96 deviations), and of a repetition."""
+    relative = np.array([min(_DOUBTFUL, r.spread / (1.96 * (r.seconds or 1.0))) for r in records])
+    weights = 1.0 / (_REPRODUCIBLE**2 + relative**2)
+    return np.asarray(weights / weights.mean())
+
+
+def _pauses(records: Sequence[Record]) -> np.ndarray:
+    times = np.array([datetime.fromisoformat(r.timestamp).timestamp() for r in records])
+    return np.concatenate([[0], np.cumsum(np.diff(times) > PAUSE_S)]).astype(int)
+
+
+def _numbered(names: Sequence[str]) -> np.ndarray:
+    order = {name: number for number, name in enumerate(dict.fromkeys(names))}
+    return np.array([order[name] for name in names])

@@ -1,0 +1,206 @@
+"""CostModel learns latencies from records of real networks, says how sure it is, and refuses what it cannot use."""
+
+import gzip
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from collage.errors import CollageError
+from collage.records import Record, read_log
+from estimators.conformal import conformal_quantile, group_weights
+from estimators.cost_model import CostModel
+from estimators.cost_model_data import training_set
+from estimators.cost_model_errors import ReportingCostModel
+
+LOG = Path(__file__).parent / "data" / "records.jsonl.gz"
+
+
+@pytest.fixture(scope="module")
+def records() -> list[Record]:
+    return list(read_log(LOG))
+
+
+@pytest.fixture(scope="module")
+def valid(records: list[Record]) -> list[Record]:
+    return [r for r in records if r.status == "ok"]
+
+
+@pytest.fixture(scope="module")
+def model(records: list[Record]) -> ReportingCostModel:
+    return ReportingCostModel(rounds=60, threads=1).fit(records)
+
+
+@pytest.fixture
+def saved(model: CostModel, tmp_path: Path) -> Path:
+    model.save(tmp_path / "cost.json")
+    return tmp_path / "cost.json"
+
+
+def test_it_knows_what_it_has_seen(model: ReportingCostModel, valid: list[Record]) -> None:
+    truth = np.array([r.seconds for r in valid])
+    assert np.median(np.abs(model.predict(valid) / truth - 1)) < 0.35
+    assert model.score(valid) > 0.9
+
+
+def test_on_networks_left_out_it_beats_the_roofline(model: ReportingCostModel) -> None:
+    from estimators.cost_model import _task_of_record
+    from estimators.features import Roofline, features_of
+
+    data = model.training_set_
+    table = features_of([_task_of_record(r) for r in data.records], Roofline.of(model.device_info_))
+    roofline = np.log(table.counts @ table.floors)
+    gap = np.median(data.log_seconds - roofline)  # even with its level fitted
+    assert np.mean(np.abs(model.held_.log_seconds - data.log_seconds)) < 0.7 * np.mean(
+        np.abs(roofline + gap - data.log_seconds)
+    )
+
+
+def test_intervals_hold_about_the_stated_share_of_networks_left_out(model: ReportingCostModel) -> None:
+    report = model.errors()
+    assert report.rows[0].name == "all"
+    assert 0.8 <= report.rows[0].coverage <= 0.97
+
+
+def test_intervals_lie_around_predictions(model: CostModel, valid: list[Record]) -> None:
+    low, high = model.predict_interval(valid)
+    predicted = model.predict(valid)
+    assert np.all((low > 0) & (low < predicted) & (predicted < high))
+
+
+def test_the_same_records_give_the_same_model(valid: list[Record]) -> None:
+    some = valid[:150]
+    first, second = CostModel(rounds=10, threads=1).fit(some), CostModel(rounds=10, threads=1).fit(reversed(some))
+    assert np.array_equal(first.predict(valid), second.predict(valid))
+    assert first.training_ == second.training_
+
+
+def test_a_saved_model_predicts_bit_by_bit_the_same(model: CostModel, saved: Path, valid: list[Record]) -> None:
+    loaded = CostModel.load(saved)
+    assert np.array_equal(loaded.predict(valid), model.predict(valid))
+    assert np.array_equal(loaded.predict_interval(valid), model.predict_interval(valid))
+    assert loaded.get_params() == model.get_params()
+
+
+def test_a_model_file_is_plain_json(saved: Path) -> None:
+    content = json.loads(saved.read_text())
+    assert content["format"] == "collage-cost-model"
+    assert set(content["libraries"]) == {"xgboost", "numpy", "scikit-learn"}
+    assert content["training"]["fingerprint"]
+
+
+def test_a_model_file_may_be_compressed(model: CostModel, tmp_path: Path, valid: list[Record]) -> None:
+    model.save(tmp_path / "cost.json.gz")
+    gzip.decompress((tmp_path / "cost.json.gz").read_bytes())
+    assert np.array_equal(CostModel.load(tmp_path / "cost.json.gz").predict(valid), model.predict(valid))
+
+
+def changed(path: Path, **fields: object) -> Path:
+    path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
+    return path
+
+
+def test_a_truncated_model_is_refused(saved: Path) -> None:
+    saved.write_bytes(saved.read_bytes()[:-100])
+    with pytest.raises(CollageError, match="cut off"):
+        CostModel.load(saved)
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"format": "something else"}, "is no cost model"),
+        ({"version": 99}, "version 99, not 1"),
+        ({"feature_version": 0}, "features of version 0"),
+        ({"row_features": []}, "other features"),
+        ({"backends": []}, "'backends' is missing or malformed"),
+        ({"backends": {"tvm": {"rows": {}}}}, "damaged cost model"),
+        ({"parameters": {"colour": "blue"}}, "damaged cost model"),
+    ],
+)
+def test_a_foreign_model_is_refused(saved: Path, fields: dict, words: str) -> None:
+    with pytest.raises(CollageError, match=words):
+        CostModel.load(changed(saved, **fields))
+
+
+def test_a_missing_model_is_one_clear_line(tmp_path: Path) -> None:
+    with pytest.raises(CollageError, match="cannot be read"):
+        CostModel.load(tmp_path / "none.json")
+
+
+def test_nothing_to_learn_from() -> None:
+    with pytest.raises(CollageError, match=r"at least 30 .* of 0 records 0 can be used"):
+        CostModel().fit([])
+
+
+def test_invalid_records_and_repetitions_are_left_out(records: list[Record]) -> None:
+    data = training_set([*records, records[0]])
+    assert data.ignored["measured again"] == 1
+    assert data.ignored["invalid"] == sum(r.status == "invalid" for r in records) > 0
+
+
+def test_mixed_devices_are_refused(valid: list[Record]) -> None:
+    other = [replace(r, key=replace(r.key, device="cpu-other")) for r in valid[:40]]
+    with pytest.raises(CollageError, match="2 devices"):
+        CostModel().fit([*valid, *other])
+
+
+def test_mixed_protocols_are_refused(valid: list[Record]) -> None:
+    other = [replace(r, key=replace(r.key, protocol='{"weights":"hot"}')) for r in valid[:40]]
+    with pytest.raises(CollageError, match="2 measuring protocols"):
+        CostModel().fit([*valid, *other])
+
+
+def test_groups_are_one_for_each_record(valid: list[Record]) -> None:
+    with pytest.raises(CollageError, match="one for each record"):
+        CostModel().fit(valid, groups=[1, 2])
+
+
+def test_a_malformed_description_is_one_clear_line(valid: list[Record]) -> None:
+    broken = replace(valid[0], description={"nodes": [{"op": "relax.add"}]})
+    with pytest.raises(CollageError, match="description cannot be read"):
+        CostModel().fit([*valid, replace(broken, key=replace(broken.key, structure="x"))])
+
+
+def test_uncertain_latencies_count_less(valid: list[Record]) -> None:
+    noisy = [replace(valid[0], spread=valid[0].seconds), *(replace(r, spread=0.0) for r in valid[1:60])]
+    data = training_set(noisy)
+    assert data.weights[data.records.index(noisy[0])] < 0.2 * data.weights.max()
+
+
+def test_few_records_of_a_backend_are_pooled_with_the_others(valid: list[Record]) -> None:
+    scarce = [r for r in valid if r.key.backend != "tvm"] + [r for r in valid if r.key.backend == "tvm"][:20]
+    fitted = CostModel(rounds=20, threads=1).fit(scarce)
+    assert fitted.backends_["tvm"].shift != 0.0
+    assert np.all(np.isfinite(fitted.predict(valid)))
+
+
+def test_another_backend_or_device_is_refused(model: CostModel, valid: list[Record]) -> None:
+    record = valid[0]
+    with pytest.raises(CollageError, match="nothing of tpu"):
+        model.predict([replace(record, key=replace(record.key, backend="tpu"))])
+    with pytest.raises(CollageError, match="of device"):
+        model.predict([replace(record, key=replace(record.key, device="cpu-other"))])
+
+
+def test_an_unfitted_model_says_so() -> None:
+    with pytest.raises(CollageError, match="not fitted"):
+        CostModel().predict([])
+
+
+def test_nothing_is_predicted_for_nothing(model: CostModel) -> None:
+    assert len(model.predict([])) == 0
+
+
+def test_every_network_has_the_same_say() -> None:
+    weights = group_weights(np.array([0, 0, 0, 1]))
+    assert weights[:3].sum() == pytest.approx(weights[3]) == pytest.approx(0.5)
+
+
+def test_the_quantile_holds_its_share() -> None:
+    scores = np.arange(1.0, 100.0)
+    assert conformal_quantile(scores, np.arange(99), 0.9) == 90.0
+    with pytest.raises(ValueError, match="needs scores"):
+        conformal_quantile(np.array([]), np.array([]), 0.9)
