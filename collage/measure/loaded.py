@@ -19,15 +19,19 @@ from collage.runtime import engines
 
 
 class LoadedArtifact:
-    """One rival, ready to run."""
+    """One rival, ready to run; `watched` ones also call by call."""
 
-    def __init__(self, artifact: Artifact, inputs: list[Any], waker: LoadedArtifact | None = None) -> None:
+    def __init__(
+        self, artifact: Artifact, inputs: list[Any], waker: LoadedArtifact | None = None, watched: bool = False
+    ) -> None:
         for blob in artifact.blobs:
             run = engines.create(blob.engine, Path(blob.path).read_bytes(), dict(blob.options))
             tvm_ffi.register_global_func(blob.symbol, run, override=True)
-        self._library = tvm.runtime.load_module(artifact.library)
-        self.vm = VirtualMachine(self._library, tvm.cpu())
-        self._watched: VirtualMachine | None = None
+        library = tvm.runtime.load_module(artifact.library)
+        self.vm = VirtualMachine(library, tvm.cpu())
+        # An instrument cannot be taken out of a virtual machine again, so that a second one has it. It is made now: it
+        # finds its engines by name, and the next rival may have others of the same names.
+        self._watched = VirtualMachine(library, tvm.cpu()) if watched else None
         self.inputs = inputs
         self._arguments = [*inputs, *(tvm.runtime.tensor(np.load(path)) for path in artifact.weights)]
         self._main = self.vm["main"]
@@ -59,13 +63,8 @@ class LoadedArtifact:
         return found[-1].end - found[0].begin if found else 0.0
 
     def watch_once(self) -> list[instrument.Span]:
-        """Run once with a stopwatch around every call that the virtual machine makes.
-
-        An instrument cannot be taken out of a virtual machine again, so that a second one, of the same library, has it:
-        the first one's calls stay as they are in deployment.
-        """
-        if self._watched is None:
-            self._watched = VirtualMachine(self._library, tvm.cpu())
+        """Run once with a stopwatch around every call that the virtual machine makes."""
+        assert self._watched is not None
         main = self._watched["main"]
         return instrument.spans(self._watched, lambda: main(*self._arguments))
 

@@ -50,5 +50,5 @@ class Protocol:
 
 #: End-to-end latency of whole networks: repeated calls as in a deployed process, many samples, rivals interleaved.
 END_TO_END = Protocol(
-    weights="hot", span="call", warmup=2, discard=2, min_samples=15, max_samples=75, time_limit_s=20.0, version=5
+    weights="hot", span="call", warmup=2, discard=2, min_samples=15, max_samples=75, time_limit_s=20.0, version=6
 )

@@ -69,7 +69,7 @@ def run(job: Job, wakers: Wakers, say: Say) -> None:
     for i, artifact in enumerate(job.artifacts):
         say(Begin(i, "loading"))
         try:
-            loaded = LoadedArtifact(artifact, inputs, wakers.of(artifact))
+            loaded = LoadedArtifact(artifact, inputs, wakers.of(artifact), watched=job.protocol.span == "call")
             say(Begin(i, "running"))
             begin = time.perf_counter()
             outputs = loaded.run()

@@ -7,8 +7,14 @@ from pathlib import Path
 import pytest
 
 import collage
-from collage.candidates import HOST
+from collage.candidates import HOST, CandidatePartition
 from collage.confirm import SEARCHED
+from collage.graph.dataflow_graph import DataflowGraph
+from collage.graph.index_set import IndexSet
+from collage.graph.sub_graph import SubGraph
+from collage.measure.plan_runner import PlanRunner, partition_seconds
+from collage.measure.reference import ReferenceRun
+from collage.progress import Reporter
 from collage.records import RecordDatabase
 from searchers.evolutionary import EvolutionarySearcher
 from tests.e2e.conftest import Tuned
@@ -34,6 +40,25 @@ def test_a_plan_says_what_was_searched_and_run_on_the_way(tuned: Tuned) -> None:
     assert best.latency == tuned.plan.confirmation.of(SEARCHED).latency
     assert tuned.plan.corrected_cost.is_finite
     assert "additive error" in tuned.plan.summary()
+
+
+def test_rivals_whose_partitions_have_the_same_names_are_not_mixed_up(tuned: Tuned) -> None:
+    """Engines are found by name: the first partition of the halves is called what the whole is called."""
+    graph = DataflowGraph.from_module(tuned.module)
+    nodes = list(graph.coverable)
+    middle = len(nodes) // 2
+
+    def on_openvino(*parts: list[int]) -> list[CandidatePartition]:
+        return [CandidatePartition(SubGraph(graph, IndexSet(part)), "openvino") for part in parts]
+
+    placements = {"whole": on_openvino(nodes), "halves": on_openvino(nodes[:middle], nodes[middle:])}
+    run = ReferenceRun(tuned.module, graph, 1)
+    backends = {"openvino": tuned.plan.backends["openvino"]}
+    with PlanRunner(tuned.module, graph, backends, 1, run.inputs, run.outputs, Reporter()) as runner:
+        measured = runner.measure(placements, "timing")
+    for name, placement in placements.items():
+        assert measured[name].valid, measured[name].reason
+        assert len(partition_seconds(measured[name].parts, placement)) == len(placement)
 
 
 def test_rounds_are_a_parameter(tuned: Tuned) -> None:

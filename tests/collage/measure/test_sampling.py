@@ -1,4 +1,4 @@
-"""When whole networks have been sampled enough: rivals that may still be the fastest go on until they are told apart."""
+"""When whole networks have been sampled enough: rivals that may be the fastest go on until they are told apart."""
 
 from __future__ import annotations
 
