@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 Tensors = tuple[np.ndarray, ...]
 
+#: The reason of a cost that nobody measured.
+PREDICTED = "predicted"
+
 
 @dataclass(frozen=True)
 class Samples:
@@ -102,6 +105,13 @@ class CostEstimator(Parameterised, ABC):
     def transitions(self, backends: Sequence[str], threads: int) -> Mapping[tuple[str, str], float] | None:
         """Seconds for handing a tensor from one backend's partition to another's, per ordered pair of names; None where
         the estimator has nothing to say about it, and the records of this machine are asked.
+        """
+        return None
+
+    def bounds(self, workloads: Sequence[Workload]) -> list[tuple[float, float]] | None:
+        """Between which seconds the cost of each workload is expected to lie, found without running anything; (0, inf)
+        where nothing is known. None where the estimator has no intervals. A searcher may then ask `estimate` only for
+        those that matter.
         """
         return None
 

@@ -21,7 +21,7 @@ from collage.confirm import SEARCHED
 from collage.correction import Refined, refine
 from collage.cost import Cost
 from collage.errors import BackendUnavailableError, PluginError, SearchInterrupted
-from collage.estimate import CostEstimator
+from collage.estimate import CostEstimator, Workload
 from collage.frontend import load
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.description import describe, structure_hash
@@ -214,6 +214,7 @@ class _Session:
         self.graph = DataflowGraph.from_module(module)
         self.reference = ReferenceRun(module, self.graph, threads, inputs, seed)
         self.workloads = WorkloadFactory(module, self.graph, backends, threads, self.reference.values)
+        self.costed: set[Workload] = set()
 
     def run(
         self, searcher: Searcher, estimator: CostEstimator, confirmed: bool, rounds: int, budget_s: float | None
@@ -231,6 +232,7 @@ class _Session:
                 priorities={name: backend.priority for name, backend in self.backends.items()},
                 measure_latencies=Latencies(self.network, self.backends, runner, self.database) if confirmed else None,
                 same_cost=self.workloads.of,
+                bounds=lambda asked: self._bounds(asked, estimator),
                 budget_s=budget_s,
                 seed=self.seed,
                 progress=lambda line: self.reporter.step(line, 0),
@@ -317,7 +319,19 @@ class _Session:
         workloads = [self.workloads.of(candidate) for candidate in asked]
         unique = list(dict.fromkeys(workloads))
         costs = dict(zip(unique, estimator.estimate(unique), strict=True))
+        self.costed.update(unique)
         return [costs[w] for w in workloads]
+
+    def _bounds(
+        self, asked: Sequence[CandidatePartition], estimator: CostEstimator
+    ) -> list[tuple[float, float]] | None:
+        workloads = [self.workloads.of(candidate) for candidate in asked]
+        unique = list(dict.fromkeys(workloads))
+        told = estimator.bounds(unique)
+        if told is None:
+            return None
+        bounds = dict(zip(unique, told, strict=True))
+        return [bounds[w] for w in workloads]
 
     def _planned(self, shipped: Partitioning, problem: SearchProblem) -> tuple[PlannedPartition, ...]:
         same: dict[int, list[CandidatePartition]] = {}
@@ -327,6 +341,8 @@ class _Session:
         for candidate in shipped.candidates:
             inside = candidate.sub_graph.inside
             others = [c for c in same.get(inside.bits, []) if c.backend not in (candidate.backend, HOST)]
+            # What a search did not cost is not measured for the table's sake.
+            others = [c for c in others if self.workloads.of(c) in self.costed]
             finite = [(problem.cost(c), c.backend) for c in others if problem.cost(c).is_finite]
             cost, runner_up = min(finite, key=lambda pair: pair[0].seconds, default=(Cost.unknown(), ""))
             planned.append(

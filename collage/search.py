@@ -91,6 +91,8 @@ class SearchProblem:
         numbers. None when the problem has no hardware behind it.
     same_cost: candidates of equal key have equal cost (they are one workload), so that knowing one is knowing all; None
         when nothing is known of that.
+    bounds: between which seconds the cost of each candidate is expected to lie, found at little expense; it may answer
+        None, or be None, when there is nothing to go by. Expectations, not guarantees.
     budget_s: seconds that the search may take; None for no limit.
     seed: of `rng`.
     progress: called with one line on what is being done.
@@ -103,6 +105,7 @@ class SearchProblem:
     priorities: Mapping[str, int] = field(default_factory=dict)
     measure_latencies: Callable[[Sequence[Partitioning]], Sequence[Cost]] | None = None
     same_cost: Callable[[CandidatePartition], Hashable] | None = None
+    bounds: Callable[[Sequence[CandidatePartition]], Sequence[tuple[float, float]] | None] | None = None
     budget_s: float | None = None
     seed: int = 0
     progress: Progress = lambda line: None

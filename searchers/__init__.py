@@ -14,6 +14,7 @@ What they are made of:
     open_partitions     what keeps covers acyclic, and transitions paid once
     layered_search      the search itself: layers, dominance, passes of growing width
     lazy_costing        costing only what may be on the best path
+    cost_bounds, predicted_bounds       what the rest costs at least: by those that are costed, or by an estimator
     genome, cover_finder, seeds, fitness, checkpoint, evolution_notes       the parts of an evolution
 """
 

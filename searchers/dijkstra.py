@@ -24,6 +24,10 @@ from searchers.layered_search import Budget, LayeredSearch, Outcome
 from searchers.lazy_costing import LazyCosts
 from searchers.moves import Moves, make_moves
 from searchers.objective import Objective, make_objective
+from searchers.predicted_bounds import PredictedBounds
+
+#: Half-built covers kept per layer when looking for what else might be costed: no answer depends on it.
+_EXPLORING_WIDTH = 4
 
 
 class DijkstraSearcher(Searcher):
@@ -40,30 +44,37 @@ class DijkstraSearcher(Searcher):
     max_states: how many half-built covers may be looked at (a few hundred bytes each); deterministic. None for no
         limit.
     costing: "eager" costs every candidate before the search; "lazy" costs, round by round, what is on the best path
-        under lower bounds, and finds the same as long as the bounds hold. The notes say how much was costed. The
-        rounds share the limits of one search.
-    bound_margin: only for lazy costing: by which share a candidate may be cheaper than its like lead one to expect,
-        and still be found (`searchers.cost_bounds`). 1 assumes nothing and costs nearly everything.
+        under lower bounds, and finds the same as long as the bounds hold; "auto" is lazy where the problem offers
+        intervals (`SearchProblem.bounds`, `searchers.predicted_bounds`), and eager otherwise. The notes say how much
+        was costed. The rounds share the limits of one search. `lower_bound` of the answer assumes nothing: what was not
+        costed may be free.
+    bound_margin: only for lazy costing without intervals: by which share a candidate may be cheaper than its like lead
+        one to expect, and still be found (`searchers.cost_bounds`). 1 assumes nothing and costs nearly everything.
+    max_share: only for lazy costing without intervals: when the answer at the margin is found, the margin is widened
+        until this share of the distinct workloads is costed.
     """
 
     def __init__(
         self,
         time_limit_s: float | None = 60.0,
         max_states: int | None = 1_000_000,
-        costing: Literal["eager", "lazy"] = "eager",
+        costing: Literal["auto", "eager", "lazy"] = "auto",
         bound_margin: float = 0.15,
+        max_share: float = 0.5,
     ) -> None:
         self.time_limit_s = time_limit_s
         self.max_states = max_states
         self.costing = costing
         self.bound_margin = bound_margin
+        self.max_share = max_share
 
     def search(self, problem: SearchProblem) -> Partitioning:
-        if self.costing not in ("eager", "lazy"):
-            raise ValueError(f'costing is "eager" or "lazy", not {self.costing!r}')
+        if self.costing not in ("auto", "eager", "lazy"):
+            raise ValueError(f'costing is "auto", "eager" or "lazy", not {self.costing!r}')
         problem.require_coverable()
-        if self.costing == "lazy":
-            return self.search_lazily(problem, LazyCosts(problem, LearnedBounds(problem, self.bound_margin)))
+        lazy = self._lazy_costs(problem)
+        if lazy is not None:
+            return self.search_lazily(problem, lazy)
         candidates = list(problem.candidates)
         costs = problem.costs(candidates)
         _require_runnable(problem, candidates, costs)
@@ -76,7 +87,9 @@ class DijkstraSearcher(Searcher):
         return self._answer(problem, objective, moves, outcome)
 
     def search_lazily(self, problem: SearchProblem, costs: LazyCosts) -> Partitioning:
-        """The best cover, with no more costed than is needed to know it, if the bounds of `costs` hold."""
+        """The best cover, with no more costed than is needed to know it, if the bounds of `costs` hold; then the best
+        of what wider bounds lead to.
+        """
         budget = self._budget(problem)
         todo: list[CandidatePartition] = []
         while True:
@@ -93,10 +106,55 @@ class DijkstraSearcher(Searcher):
             objective = make_objective(problem, costs.candidates, weights)
             moves = make_moves(problem.graph, objective)
             outcome = LayeredSearch(moves, budget, problem.progress).run()
-            todo = costs.uncosted(objective.candidates[i] for i in outcome.chosen)
+            todo = costs.batch(objective.candidates[i] for i in outcome.chosen)
             if not todo:
-                found = self._answer(problem, objective, moves, outcome)
-                return replace(found, notes=(*found.notes, *costs.notes()))
+                break
+        found = self._answer(problem, objective, moves, outcome)
+        proven = found.lower_bound if costs.proven else None
+        if outcome.exact:
+            better = self._look_further(problem, costs, budget)
+            found = found if better is None else better
+        if proven is None:
+            proven = _proven_bound(problem, costs)
+        bound = proven if found.cost.is_unknown else min(proven, found.cost.seconds)
+        return replace(found, lower_bound=bound, notes=(*found.notes, *costs.notes()))
+
+    def _lazy_costs(self, problem: SearchProblem) -> LazyCosts | None:
+        """How to cost lazily; None for costing eagerly."""
+        if self.costing == "eager":
+            return None
+        predicted = PredictedBounds.of(problem)
+        if predicted is not None:
+            return LazyCosts(problem, predicted, max_share=1.0)
+        if self.costing == "auto":
+            return None
+        return LazyCosts(problem, LearnedBounds(problem, self.bound_margin), self.max_share)
+
+    def _look_further(self, problem: SearchProblem, costs: LazyCosts, budget: Budget) -> Partitioning | None:
+        """Cost what wider bounds put on the best path; the best cover of all that was costed, or None when nothing new
+        was.
+        """
+        rounds = costs.rounds
+        while not budget.spent and costs.widen():
+            while not budget.spent:
+                narrow = replace(budget, width=_EXPLORING_WIDTH, look_ahead=0)
+                objective = make_objective(problem, costs.candidates, costs.weights())
+                outcome = LayeredSearch(make_moves(problem.graph, objective), narrow).run()
+                todo = costs.batch((objective.candidates[i] for i in outcome.chosen), limited=True)
+                if not todo:
+                    break
+                began = time.monotonic()
+                costs.cost(todo)
+                budget.deadline += time.monotonic() - began
+        if costs.rounds == rounds:
+            return None
+        for predicted in (False, True):
+            objective = make_objective(problem, costs.candidates, costs.costed_weights(predicted))
+            moves = make_moves(problem.graph, objective)
+            outcome = LayeredSearch(moves, self._budget(problem), problem.progress).run()
+            if outcome.value is not None:
+                return self._answer(problem, objective, moves, outcome)
+        return None
 
     def _answer(self, problem: SearchProblem, objective: Objective, moves: Moves, outcome: Outcome) -> Partitioning:
         """The cover of an outcome, with its bound and notes."""
@@ -163,6 +221,13 @@ def _require_runnable(problem: SearchProblem, candidates: Sequence[CandidatePart
     )
     shown = "; ".join(list(reasons)[:4]) + (f"; and {len(reasons) - 4} more" if len(reasons) > 4 else "")
     problem.raise_uncovered(missing, f"every candidate failed ({shown}) that contains")
+
+
+def _proven_bound(problem: SearchProblem, costs: LazyCosts) -> float:
+    """Seconds that no cover costs less than, whatever the candidates cost that were not costed."""
+    objective = make_objective(problem, costs.candidates, costs.free_weights())
+    anything = replace(objective, weights=objective.relaxed)
+    return objective.seconds(sum(node_shares(make_moves(problem.graph, anything))))
 
 
 def _no_cover(problem: SearchProblem, outcome: Outcome, order: Sequence[int]) -> CollageError:

@@ -29,13 +29,16 @@ from searchers.cost_bounds import LearnedBounds
 from searchers.dijkstra import DijkstraSearcher
 from searchers.lazy_costing import LazyCosts
 
-LAZY = DijkstraSearcher(costing="lazy")
+LAZY = DijkstraSearcher(costing="lazy", max_share=0.0)
 
 
 class TrueBounds:
     """A share of the true cost: a bound that always holds."""
 
     assumption = "assumed: nothing"
+    proven = True
+    spent = False
+    batch = 1.0
 
     def __init__(self, costs: Mapping[CandidatePartition, Cost], share: float) -> None:
         self.costs = costs
@@ -50,6 +53,12 @@ class TrueBounds:
     def seconds(self, candidate: CandidatePartition) -> float:
         true = self.costs[candidate]
         return self.share * true.seconds if true.is_finite else 0.0
+
+    def doubt(self, candidate: CandidatePartition) -> float:
+        return 1.0
+
+    def widen(self) -> bool:
+        return False
 
 
 def watched(problem: SearchProblem) -> list[list[CandidatePartition]]:
@@ -77,14 +86,18 @@ def true_costs(given_: Given) -> dict[CandidatePartition, Cost]:
 
 
 def layered(seed: int, noise: float) -> Given:
-    """Backends that differ in speed only, up to noise below 1: what the learned bounds assume, less a margin."""
+    """Backends that differ in speed only, up to noise below 1, and charge for every call, as a node with next to
+    nothing in it shows: what the learned bounds assume, less a margin.
+    """
     start = random_given(seed)
     rng = start.problem().rng
     work = [rng.uniform(1.0, 9.0) for _ in start.graph.nodes]
+    work[0] = 0.001
     speed = {"x": 1.0, "y": rng.uniform(0.5, 2.0), "z": rng.uniform(0.5, 2.0)}
     found = [*start.costs, *(candidate(start.graph, b, [n]) for b in speed for n in range(len(start.graph.nodes)))]
     costs: dict[CandidatePartition, Cost | float] = {
-        c: speed[c.backend] * sum(work[n] for n in c.sub_graph.inside) * rng.uniform(1.0 - noise, 1.0) for c in found
+        c: speed[c.backend] * (1.0 + sum(work[n] for n in c.sub_graph.inside)) * rng.uniform(1.0 - noise, 1.0)
+        for c in found
     }
     return Given(start.graph, costs, start.transitions, {"x": 1, "y": 2, "z": 3})
 
@@ -121,11 +134,11 @@ def test_a_margin_of_one_assumes_nothing(seed: int, unknown: bool) -> None:
 @settings(max_examples=100, deadline=None)
 @given(st.integers(0, 10**6))
 def test_learned_bounds_within_their_margin_give_the_eager_answer(seed: int) -> None:
-    """Noise of 4% on each of three costs that a bound is made of is within a margin of 15%."""
-    given_ = layered(seed, noise=0.04)
+    """Noise of 1% on each of the costs that a bound is made of, differences of which double it, is within 15%."""
+    given_ = layered(seed, noise=0.01)
     eager, found = DijkstraSearcher().search(given_.problem()), LAZY.search(given_.problem())
     assert found.candidates == eager.candidates and found.cost == eager.cost
-    assert found.lower_bound == eager.lower_bound
+    assert found.lower_bound <= eager.lower_bound, "what rests on an assumption is not proven"
 
 
 @settings(max_examples=100, deadline=None)
@@ -133,7 +146,7 @@ def test_learned_bounds_within_their_margin_give_the_eager_answer(seed: int) -> 
 def test_each_candidate_is_costed_once_and_each_round_is_one_batch(seed: int, margin: float) -> None:
     problem = random_given(seed, unknown=True).problem()
     batches = watched(problem)
-    found = DijkstraSearcher(costing="lazy", bound_margin=margin).search(problem)
+    found = DijkstraSearcher(costing="lazy", bound_margin=margin, max_share=0.0).search(problem)
     asked = [c for batch in batches for c in batch]
     assert len(asked) == len(set(asked)) and all(batches)
     assert f"in {len(batches)} rounds: {len(asked)} of {len(problem.candidates)} candidates" in found.notes[-1]
@@ -176,7 +189,7 @@ def test_a_backend_that_is_slow_on_the_whole_is_not_costed_in_parts() -> None:
 def test_candidates_of_one_workload_are_costed_together_and_counted_once() -> None:
     problem = chain(16, same_cost=True)
     found = LAZY.search(problem)
-    assert "4 of 6 distinct workloads" in found.notes[-1]
+    assert "3 of 6 distinct workloads" in found.notes[-1]
     assert found.cost == DijkstraSearcher().search(chain(16, same_cost=True)).cost
 
 
@@ -194,7 +207,7 @@ def test_the_best_cover_is_repaired_when_a_promising_candidate_turns_out_invalid
     costs: dict[CandidatePartition, Cost | float] = {candidate(graph, "x", [n]): 2.0 for n in range(3)}
     costs |= {candidate(graph, "y", [0, 1]): Cost.invalid("refused"), candidate(graph, "y", [1, 2]): 3.0}
     found = LAZY.search(problem_of(graph, costs))
-    assert found.cost.seconds == 5.0 and found.lower_bound == 5.0
+    assert found.cost.seconds == 5.0 and found.lower_bound <= 5.0
 
 
 def test_a_node_that_nobody_can_run_is_named_with_the_reasons() -> None:
@@ -225,7 +238,7 @@ def test_a_violation_beyond_the_margin_hides_a_candidate_and_a_greater_margin_fi
     best = DijkstraSearcher().search(problem_of(graph, costs)).cost
     hidden = LAZY.search(problem_of(graph, costs))
     assert best < hidden.cost and "less 15%" in hidden.notes[-1]
-    wide = DijkstraSearcher(costing="lazy", bound_margin=0.7).search(problem_of(graph, costs))
+    wide = DijkstraSearcher(costing="lazy", bound_margin=0.7, max_share=0.0).search(problem_of(graph, costs))
     assert wide.cost == best
 
 
@@ -252,4 +265,47 @@ def test_a_beam_is_costed_eagerly() -> None:
     problem = chain(8, same_cost=False)
     batches = watched(problem)
     BeamSearcher().search(problem)
+    assert [len(batch) for batch in batches] == [len(problem.candidates)]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 10**6), st.sampled_from([0.0, 0.5, 1.0]), st.sampled_from([0.0, 0.15]))
+def test_the_bound_of_a_lazy_answer_is_true_though_its_assumptions_are_not(
+    seed: int, share: float, margin: float
+) -> None:
+    given_ = random_given(seed)
+    found = DijkstraSearcher(costing="lazy", bound_margin=margin, max_share=share).search(given_.problem())
+    assert is_lower_bound(given_.problem(), found.lower_bound)
+
+
+def test_a_spare_share_is_spent_on_what_the_margin_hid() -> None:
+    graph = graph_of([[], [0], [1]])
+    costs: dict[CandidatePartition, Cost | float] = {candidate(graph, "x", [n]): 4.0 for n in range(3)}
+    costs |= {candidate(graph, "x", [0, 1]): 2.0, candidate(graph, "x", [0, 1, 2]): 9.0}
+    costs |= {candidate(graph, "y", [0, 1]): 3.0, candidate(graph, "y", [2]): 0.1}
+    best = DijkstraSearcher().search(problem_of(graph, costs)).cost
+    found = DijkstraSearcher(costing="lazy", max_share=1.0).search(problem_of(graph, costs))
+    assert found.cost == best and "up to a margin of" in found.notes[-1]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 10**6))
+def test_intervals_that_hold_give_the_eager_cost(seed: int) -> None:
+    given_ = random_given(seed)
+    true = true_costs(given_)
+    problem = given_.problem()
+    problem.bounds = lambda asked: [
+        (0.8 * true[c].seconds, 1.25 * true[c].seconds) if true[c].is_finite else (0.0, float("inf")) for c in asked
+    ]
+    batches = watched(problem)
+    found = DijkstraSearcher().search(problem)
+    assert found.cost == DijkstraSearcher().search(given_.problem()).cost
+    assert is_lower_bound(given_.problem(), found.lower_bound) and batches
+
+
+def test_without_bounds_auto_is_eager() -> None:
+    problem = chain(8, same_cost=False)
+    batches = watched(problem)
+    problem.bounds = lambda asked: None
+    DijkstraSearcher().search(problem)
     assert [len(batch) for batch in batches] == [len(problem.candidates)]

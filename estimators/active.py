@@ -1,0 +1,190 @@
+"""ActiveEstimator: predict first, and measure only what could still change the plan (RFC 0062, "CostEstimator").
+
+    collage train bench.jsonl.gz -o cost.json
+    partition(model, estimator=ActiveEstimator("cost.json"))
+
+`bounds` tells intervals without running anything; a searcher that costs lazily (`searchers.lazy_costing`) then asks
+`estimate` for the candidates that matter, and those are measured, unless they are recorded already. When the budget is
+spent, what is asked for has its predicted cost, with the reason "predicted". A searcher that asks for everything at
+once has its first workloads measured, as far as the budget goes.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Mapping, Sequence
+
+from collage.cost import Cost
+from collage.estimate import PREDICTED, CostEstimator, Workload
+from collage.measure.protocol import Protocol
+from collage.progress import Reporter
+from collage.records import RecordDatabase
+from collage.records.key import Device
+from estimators.cached import CachedEstimator
+from estimators.cost_model import CostModel
+from estimators.learned import LearnedEstimator
+from estimators.measured import MeasuredEstimator
+
+_Key = tuple[str, str, tuple[tuple[str, tuple[int, ...]], ...], int]
+
+
+class ActiveEstimator(CostEstimator):
+    """Measures, within a budget, what a cost model is not sure enough of. The budget is that of the instance.
+
+    Parameters
+    ----------
+    model: a fitted `CostModel`, or the path of a saved one, for this device.
+    records: a database or the path of one; None is the default one in the user's cache folder.
+    protocol: how to time; None is the default `Protocol()`.
+    share: of the distinct workloads whose bounds were asked for and that are not recorded, how many may be measured;
+        between 0 and 1. Without effect on a searcher that does not ask for bounds.
+    measurements: how many workloads may be measured; None for no limit but `share`.
+    seconds: that measuring may take; looked at between batches. None for no limit.
+    widening: factor on the intervals' half-widths in the logarithm; at least 0.
+    measured: asked instead of records and device, when given; everything it is asked for counts as measured.
+    device: the machine (or its fingerprint) to predict for; None is this one.
+    reporter: told of progress.
+    """
+
+    def __init__(
+        self,
+        model: CostModel | str | os.PathLike[str] | None = None,
+        records: RecordDatabase | str | os.PathLike[str] | None = None,
+        protocol: Protocol | None = None,
+        share: float = 0.2,
+        measurements: int | None = None,
+        seconds: float | None = None,
+        widening: float = 1.0,
+        measured: CostEstimator | None = None,
+        device: Device | None = None,
+        reporter: Reporter | None = None,
+    ) -> None:
+        self.model = model
+        self.records = records
+        self.protocol = protocol
+        self.share = share
+        self.measurements = measurements
+        self.seconds = seconds
+        self.widening = widening
+        self.measured = measured
+        self.device = device
+        self.reporter = reporter
+
+    @property
+    def uses_device(self) -> bool:
+        return self.measured is None or self.measured.uses_device
+
+    def transitions(self, backends: Sequence[str], threads: int) -> Mapping[tuple[str, str], float] | None:
+        return None if self.measured is None else self.measured.transitions(backends, threads)
+
+    def bounds(self, workloads: Sequence[Workload]) -> list[tuple[float, float]]:
+        """The interval of each cost; of no width where it is recorded, (0, inf) where the model knows nothing.
+
+        Raises
+        ------
+        ValueError: a parameter is out of its range. PluginError: there is no model. CollageError: it cannot be read, or
+            is of another device.
+        """
+        self._check()
+        known = self._recorded(workloads)
+        self._state().offered.update(_key(w) for w in workloads if _key(w) not in known)
+        predicted = iter(self._predicted([w for w in workloads if _key(w) not in known]))
+        return [
+            _around(known[_key(w)], 0.0) if _key(w) in known else _around(next(predicted), self.widening)
+            for w in workloads
+        ]
+
+    def estimate(self, workloads: Sequence[Workload]) -> list[Cost]:
+        """One cost per workload: recorded, measured, or predicted when the budget is spent; raises as `bounds`."""
+        self._check()
+        state = self._state()
+        costs = self._recorded(workloads)
+        missing = {_key(w): w for w in workloads if _key(w) not in costs}
+        limit = self._limit()
+        for key in missing:
+            if key not in state.measures:
+                spent = sum(state.measures.values()) >= limit or state.seconds >= self._seconds_limit()
+                state.measures[key] = not spent
+        chosen = {key: w for key, w in missing.items() if state.measures[key]}
+        rest = {key: w for key, w in missing.items() if not state.measures[key]}
+        if chosen:
+            began = time.monotonic()
+            costs.update(zip(chosen, self._measurer().estimate(list(chosen.values())), strict=True))
+            state.seconds += time.monotonic() - began
+        costs.update(zip(rest, self._predicted(list(rest.values())), strict=True))
+        return [costs[_key(w)] for w in workloads]
+
+    def _check(self) -> None:
+        if not 0.0 <= self.share <= 1.0:
+            raise ValueError(f"the share of workloads to be measured is between 0 and 1, not {self.share}")
+        if self.widening < 0.0:
+            raise ValueError(f"intervals are widened by a factor of at least 0, not {self.widening}")
+
+    def _limit(self) -> float:
+        offered = self._state().offered
+        share = math.floor(self.share * len(offered)) if offered else math.inf
+        return min(share, math.inf if self.measurements is None else self.measurements)
+
+    def _seconds_limit(self) -> float:
+        return math.inf if self.seconds is None else self.seconds
+
+    def _recorded(self, workloads: Sequence[Workload]) -> dict[_Key, Cost]:
+        """What is known without measuring anything."""
+        if self.measured is not None or not workloads:
+            return {}
+        cached = CachedEstimator(self.records, protocol=self.protocol)
+        costs = zip(workloads, cached.estimate(workloads), strict=True)
+        return {_key(w): cost for w, cost in costs if not cost.is_unknown}
+
+    def _measurer(self) -> CostEstimator:
+        if self.measured is not None:
+            return self.measured
+        return MeasuredEstimator(self.records, self.protocol, reporter=self.reporter)
+
+    def _predicted(self, workloads: Sequence[Workload]) -> list[Cost]:
+        if not hasattr(self, "_learned"):
+            self._learned = LearnedEstimator(self.model, fallback=_NothingKnown(), device=self.device)
+        return self._learned.estimate(workloads)
+
+    def _state(self) -> _State:
+        if not hasattr(self, "_budget"):
+            self._budget = _State()
+        return self._budget
+
+
+class _State:
+    """What of the budget is used.
+
+    Attributes
+    ----------
+    offered: workloads whose bounds were asked for, and that could be measured.
+    measures: of each workload that was asked for, whether it is measured; the answer to a question stays what it was.
+    seconds: that measuring took.
+    """
+
+    def __init__(self) -> None:
+        self.offered: set[_Key] = set()
+        self.measures: dict[_Key, bool] = {}
+        self.seconds = 0.0
+
+
+class _NothingKnown(CostEstimator):
+    def estimate(self, workloads: Sequence[Workload]) -> list[Cost]:
+        return [Cost.unknown(f"{PREDICTED}: nothing, of backend {w.backend.name}") for w in workloads]
+
+
+def _key(workload: Workload) -> _Key:
+    composites = tuple((label, tuple(positions)) for label, positions in workload.composites)
+    return workload.structure, workload.backend.name, composites, workload.threads
+
+
+def _around(cost: Cost, widening: float) -> tuple[float, float]:
+    """The interval whose geometric middle is the cost and whose width is twice its spread, widened in the logarithm."""
+    if not cost.is_finite:
+        return 0.0, math.inf
+    if cost.seconds <= 0:
+        return 0.0, 0.0
+    half = widening * math.asinh(cost.spread / cost.seconds)
+    return cost.seconds * math.exp(-half), cost.seconds * math.exp(half)

@@ -1,0 +1,79 @@
+"""ActiveEstimator: intervals for everything, measurements within a budget, predictions for the rest."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from collage.cost import Cost
+from collage.estimate import PREDICTED, CostEstimator, Workload
+from collage.records import Record
+from estimators.active import ActiveEstimator
+from estimators.cost_model import CostModel
+from tests.estimators.test_learned import model, records, workload
+
+__all__ = ["model", "records"]
+
+
+class Counted(CostEstimator):
+    """Everything takes a second."""
+
+    def __init__(self) -> None:
+        self.asked: list[Workload] = []
+
+    def estimate(self, workloads: Sequence[Workload]) -> list[Cost]:
+        self.asked += workloads
+        return [Cost(1.0, samples=5) for _ in workloads]
+
+
+def active(model: CostModel, **options: Any) -> ActiveEstimator:
+    return ActiveEstimator(model, **{"measured": Counted(), "device": model.device_, "share": 1.0, **options})
+
+
+def some(records: list[Record], count: int = 10) -> list[Workload]:
+    return list({(r.key.structure, r.key.backend): workload(r) for r in records}.values())[:count]
+
+
+def test_bounds_are_the_model_s_intervals_and_measure_nothing(model: CostModel, records: list[Record]) -> None:
+    estimator, asked = active(model), some(records)
+    told = estimator.bounds(asked)
+    low, high = model.predict_interval(asked)
+    assert [b[0] for b in told] == pytest.approx(list(low)) and [b[1] for b in told] == pytest.approx(list(high))
+    assert isinstance(estimator.measured, Counted) and not estimator.measured.asked
+
+
+def test_intervals_are_widened_in_the_logarithm(model: CostModel, records: list[Record]) -> None:
+    (narrow,), (wide,) = (active(model, widening=x).bounds(some(records, 1)) for x in (1.0, 2.0))
+    assert math.log(wide[1] / wide[0]) == pytest.approx(2 * math.log(narrow[1] / narrow[0]))
+
+
+@pytest.mark.parametrize("options", [{"share": 0.3}, {"measurements": 3}])
+def test_when_the_budget_is_spent_costs_are_predicted(
+    model: CostModel, records: list[Record], options: dict[str, Any]
+) -> None:
+    estimator, asked = active(model, **options), some(records)
+    estimator.bounds(asked)
+    costs = estimator.estimate(asked)
+    assert [c.samples for c in costs] == [5] * 3 + [0] * 7 and {c.reason for c in costs[3:]} == {PREDICTED}
+    assert estimator.estimate(asked) == costs, "asked again it says the same"
+    assert pickle.loads(pickle.dumps(ActiveEstimator(share=0.3))).share == 0.3
+
+
+def test_no_seconds_no_measurements(model: CostModel, records: list[Record]) -> None:
+    assert {c.reason for c in active(model, seconds=0.0).estimate(some(records))} == {PREDICTED}
+
+
+def test_a_backend_that_the_model_does_not_know_may_cost_anything(model: CostModel, records: list[Record]) -> None:
+    other = workload(records[0], "tpu")
+    assert active(model).bounds([other]) == [(0.0, math.inf)]
+    assert active(model, measurements=0).estimate([other])[0].is_unknown
+
+
+@pytest.mark.parametrize("options", [{"share": 1.5}, {"widening": -1.0}])
+def test_wrong_parameters_are_named(model: CostModel, options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"share|widened"):
+        active(model, **options).estimate([])
