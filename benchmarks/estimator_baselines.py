@@ -114,12 +114,10 @@ def _table(records: Sequence[Record]) -> FeatureTable:
 
 
 def _vectors(records: Sequence[Record]) -> Vector:
-    """The cost model's features of each record as one vector: the totals, and the sums of the rows on a log scale."""
+    """The cost model's features of each record as one vector: totals, and work (microseconds) on a log scale."""
     table = _table(records)
-    sums = np.asarray(table.counts @ table.rows, dtype=float)
-    return np.hstack([table.totals, np.log2(1.0 + np.maximum(sums, 0.0))])
+    return np.hstack([table.totals, np.log2(1.0 + 1e6 * table.work)])
 
 
 def _roofline_seconds(records: Sequence[Record]) -> Vector:
-    table = _table(records)
-    return np.asarray(table.counts @ table.floors, dtype=float)
+    return _table(records).roofline

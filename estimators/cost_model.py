@@ -38,7 +38,7 @@ class CostModel(Parameterised):
 
     Parameters
     ----------
-    rounds: of boosting.
+    rounds: of boosting, for the correction of the analytic part.
     coverage: share of true latencies that the intervals shall hold.
     seed: the same seed, threads and records give the same model.
     threads: of fitting and predicting; a fixed number, because sums of floating-point numbers depend on it; tables are
@@ -77,7 +77,7 @@ class CostModel(Parameterised):
         self.protocol_ = newest.key.protocol
         self.training_ = {"fingerprint": data.fingerprint, "records": len(data.records), "ignored": data.ignored}
         table = self._table([_task_of_record(record) for record in data.records])
-        settings = {"seed": self.seed, "nthread": self.threads, "tree_method": "hist", "verbosity": 0}
+        settings = {"seed": self.seed, "nthread": self.threads}
         names = np.array([record.key.backend for record in data.records])
         held = Held(np.zeros(len(names)), np.zeros(len(names)))
         self.backends_: dict[str, BackendModel] = {}
@@ -156,7 +156,9 @@ class CostModel(Parameterised):
         content = read_model(path)
         try:
             model = cls(**content["parameters"])
-            model.backends_ = {name: BackendModel.from_dict(part) for name, part in content["backends"].items()}
+            model.backends_ = {
+                name: BackendModel.from_dict(part, model.threads) for name, part in content["backends"].items()
+            }
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise CollageError(
                 f"{path} is a damaged cost model ({error}): train it again with `collage train`"

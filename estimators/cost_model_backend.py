@@ -1,12 +1,11 @@
-"""The cost model of one backend: the sum of rows, its correction, and how far both may be off.
+"""The cost model of one backend: an analytic part, trees that correct it, and how far both may be off.
 
-Sum, correction and expected error are fitted one after the other. Each is fitted to what the one before it does on
-networks that it has not seen, for that is what it will be asked about.
+How far it may be off is learned from what models say of networks that they have not seen, for that is what it will be
+asked about.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,21 +14,14 @@ import numpy as np
 from sklearn.model_selection import GroupKFold
 
 from estimators.conformal import conformal_quantile, group_weights
-from estimators.cost_model_trees import (
-    CORRECTION_COLUMNS,
-    ROW_COLUMNS,
-    Correction,
-    SumOfRows,
-    correction_inputs,
-    from_json,
-    to_json,
-)
+from estimators.cost_model_analytic import Analytic
+from estimators.cost_model_trees import COLUMNS, Trees, tree_inputs
 from estimators.features import FeatureTable
 
-_SUM = {"max_depth": 6, "eta": 0.1, "min_child_weight": 0.3, "colsample_bytree": 0.6, "lambda": 0.5}
-_CORRECTION = {"max_depth": 3, "eta": 0.05, "min_child_weight": 10, "colsample_bytree": 0.5, "subsample": 0.7}
-_ROUNDS = {"correction": 100, "error": 60}
-_FOLDS = 5
+_FOLDS = 10
+_ERROR_ROUNDS = 60
+#: Log errors beyond these count linearly: of the latency, and of the logarithm of the error's size.
+_SLOPE, _ERROR_SLOPE = 0.1, 0.3
 #: Log error below which workloads are not told apart: the noise of measuring.
 _NOISE = 0.02
 
@@ -43,56 +35,79 @@ class Held:
 
 
 @dataclass(frozen=True)
+class Point:
+    """The analytic part and its correction.
+
+    Attributes
+    ----------
+    analytic: the sum of work.
+    correction: added to its logarithm.
+    """
+
+    analytic: Analytic
+    correction: Trees
+
+    @classmethod
+    def fit(
+        cls,
+        table: FeatureTable,
+        log_seconds: np.ndarray,
+        weights: np.ndarray,
+        rounds: int,
+        settings: Mapping[str, Any],
+    ) -> Point:
+        analytic = Analytic.fit(table.work, log_seconds, weights)
+        inputs, sums, _ = tree_inputs(analytic, table)
+        return cls(analytic, Trees.fit(inputs, log_seconds - sums, weights, rounds, _SLOPE, settings))
+
+    def predict(self, table: FeatureTable) -> tuple[np.ndarray, np.ndarray]:
+        """Log seconds; and the inputs of the error: the correction's, and the share of work never seen."""
+        inputs, sums, unseen = tree_inputs(self.analytic, table)
+        return sums + self.correction.predict(inputs), np.column_stack([inputs, unseen]).astype(np.float32)
+
+
+@dataclass(frozen=True)
 class BackendModel:
     """A fitted model.
 
     Attributes
     ----------
-    rows: the sum of rows.
-    correction: added to its logarithm.
-    error: the logarithm of the expected size of the log error.
+    point: predicts.
+    error: the logarithm of the expected size of its log error.
     quantile: so many expected errors hold the stated share of true latencies.
-    seen: hashes of the training set's rows, sorted; what is made of other rows is less certain.
     shift: added to the logarithm: of a backend whose model was learned from all backends' records.
     """
 
-    rows: SumOfRows
-    correction: Correction
-    error: Correction
+    point: Point
+    error: Trees
     quantile: float
-    seen: np.ndarray
     shift: float = 0.0
 
     def predict(self, table: FeatureTable) -> tuple[np.ndarray, np.ndarray]:
         """Log seconds, and half-widths of their intervals."""
-        inputs, log_sums = _inputs(self.rows, self.seen, table)
-        center = log_sums + self.correction.predict(inputs[:, :-1]) + self.shift
-        return center, self.quantile * np.exp(self.error.predict(inputs))
+        center, inputs = self.point.predict(table)
+        return center + self.shift, self.quantile * np.exp(self.error.predict(inputs))
 
     def as_dict(self) -> dict[str, Any]:
         return {
-            "rows": to_json(self.rows.booster),
-            "correction": to_json(self.correction.booster),
-            "error": to_json(self.error.booster),
+            "analytic": self.point.analytic.as_dict(),
+            "correction": self.point.correction.as_dict(),
+            "error": self.error.as_dict(),
             "quantile": self.quantile,
-            "seen": [int(number) for number in self.seen],
             "shift": self.shift,
         }
 
     @classmethod
-    def from_dict(cls, content: Mapping[str, Any]) -> BackendModel:
+    def from_dict(cls, content: Mapping[str, Any], threads: int) -> BackendModel:
         """The inverse. Raises KeyError, TypeError or ValueError where the content is something else."""
         quantile, shift = float(content["quantile"]), float(content["shift"])
         if not (np.isfinite(quantile) and quantile >= 0 and np.isfinite(shift)):
             raise ValueError("its quantile and shift are finite")
-        rows = from_json(content["rows"], ROW_COLUMNS)
-        float(rows.attr("shift") or "none")
+        correction = Trees.from_dict(content["correction"], COLUMNS, threads)
         return cls(
-            rows=SumOfRows(rows),
-            correction=Correction(from_json(content["correction"], CORRECTION_COLUMNS)),
-            error=Correction(from_json(content["error"], CORRECTION_COLUMNS + 1)),
+            point=Point(Analytic.from_dict(content["analytic"]), correction),
+            error=Trees.from_dict(content["error"], COLUMNS + 1, threads),
             quantile=quantile,
-            seen=np.array(content["seen"], dtype=np.uint64),
             shift=shift,
         )
 
@@ -111,71 +126,31 @@ def fit_backend(
     Parameters
     ----------
     table, log_seconds, weights, groups: one entry per workload; see `TrainingSet`.
-    rounds: of boosting, for the sum.
+    rounds: of boosting, for the correction.
     coverage: share of latencies that the intervals shall hold.
     settings: XGBoost's: seed and threads.
     """
-    how = {**_SUM, **settings}
     folds = _folds(groups)
-    log_sums = np.zeros(len(log_seconds))
-    inputs = np.zeros((len(log_seconds), CORRECTION_COLUMNS + 1), dtype=np.float32)
+    held = np.zeros(len(log_seconds))
+    inputs = np.zeros((len(log_seconds), COLUMNS + 1), dtype=np.float32)
     for train, test in folds:
-        known = table.take(train)
-        rows = SumOfRows.fit(known, log_seconds[train], weights[train] / weights[train].mean(), rounds, how)
-        inputs[test], log_sums[test] = _inputs(rows, row_hashes(known), table.take(test))
-    # Every network has the same say up to the noise of its latencies: a large one must not drown the others.
+        point = Point.fit(table.take(train), log_seconds[train], weights[train], rounds, settings)
+        held[test], inputs[test] = point.predict(table.take(test))
+    # A large network must not drown the others' errors, nor a small one's few records outweigh them all.
     say = weights * np.sqrt(group_weights(groups) * len(groups))
-    gap = log_seconds - log_sums
-    correction, corrected = _crossed(inputs[:, :-1], gap, say, folds, _ROUNDS["correction"], settings)
-    size = np.log(np.abs(gap - corrected) + _NOISE)
-    error, expected = _crossed(inputs, size, say, folds, _ROUNDS["error"], settings)
-    scores = np.abs(gap - corrected) / np.exp(expected)
-    quantile = conformal_quantile(scores, groups, coverage)
-    model = BackendModel(
-        rows=SumOfRows.fit(table, log_seconds, weights / weights.mean(), rounds, how),
-        correction=correction,
-        error=error,
-        quantile=quantile,
-        seen=row_hashes(table),
-    )
-    return model, Held(log_sums + corrected, quantile * np.exp(expected))
-
-
-def row_hashes(table: FeatureTable) -> np.ndarray:
-    """One 64-bit number per distinct row, sorted; the same on every machine."""
-    return np.unique(_hash_each(table))
-
-
-def _hash_each(table: FeatureTable) -> np.ndarray:
-    rows = np.ascontiguousarray(table.rows, dtype="<f4")
-    numbers = [int.from_bytes(hashlib.blake2b(row.tobytes(), digest_size=8).digest(), "little") for row in rows]
-    return np.array(numbers, dtype=np.uint64)
-
-
-def _inputs(rows: SumOfRows, seen: np.ndarray, table: FeatureTable) -> tuple[np.ndarray, np.ndarray]:
-    """The inputs of the correction and, in the last column, the share of time in rows never seen; the log sums."""
-    seconds = rows.row_seconds(table)
-    sums = table.counts @ seconds
-    largest = table.counts.multiply(seconds).max(axis=1).toarray().ravel() / sums
-    unseen = table.counts @ (seconds * ~np.isin(_hash_each(table), seen)) / sums
-    log_sums = np.log(sums)
-    return np.column_stack([correction_inputs(table, log_sums, largest), unseen]).astype(np.float32), log_sums
-
-
-def _crossed(
-    inputs: np.ndarray,
-    target: np.ndarray,
-    weights: np.ndarray,
-    folds: list[tuple[np.ndarray, np.ndarray]],
-    rounds: int,
-    settings: Mapping[str, Any],
-) -> tuple[Correction, np.ndarray]:
-    """A correction learned from everything, and what those that were learned without its network say of each."""
-    how = {**_CORRECTION, **settings}
-    held = np.zeros(len(target))
+    misses = np.abs(log_seconds - held)
+    size = np.log(misses + _NOISE)
+    expected = np.zeros(len(size))
     for train, test in folds:
-        held[test] = Correction.fit(inputs[train], target[train], weights[train], rounds, how).predict(inputs[test])
-    return Correction.fit(inputs, target, weights, rounds, how), held
+        known = Trees.fit(inputs[train], size[train], say[train], _ERROR_ROUNDS, _ERROR_SLOPE, settings)
+        expected[test] = known.predict(inputs[test])
+    quantile = conformal_quantile(misses / np.exp(expected), groups, coverage)
+    model = BackendModel(
+        point=Point.fit(table, log_seconds, weights, rounds, settings),
+        error=Trees.fit(inputs, size, say, _ERROR_ROUNDS, _ERROR_SLOPE, settings),
+        quantile=quantile,
+    )
+    return model, Held(held, quantile * np.exp(expected))
 
 
 def _folds(groups: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:

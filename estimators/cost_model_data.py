@@ -24,6 +24,8 @@ PAUSE_S = 45.0
 #: Relative error that a latency has from one run to the next, beyond what its own samples show.
 _REPRODUCIBLE = 0.06
 _DOUBTFUL = 0.5
+#: Relative deviation of one sample.
+_ONE_SAMPLE = 0.2
 
 
 @dataclass(frozen=True)
@@ -134,9 +136,12 @@ def _require_one(what: str, found: set[str], hint: str) -> None:
 
 
 def _weights(records: Sequence[Record]) -> np.ndarray:
-    """The inverse variance: of the median's own confidence interval (95%: 1.96 deviations), and of a repetition."""
+    """The inverse variance: of the median's own confidence interval (95%: 1.96 deviations), of a repetition, and of how
+    little few samples (of a candidate that was far slower than its rivals) say of their own spread.
+    """
     relative = np.array([min(_DOUBTFUL, r.spread / (1.96 * (r.seconds or 1.0))) for r in records])
-    weights = 1.0 / (_REPRODUCIBLE**2 + relative**2)
+    few = _ONE_SAMPLE**2 / np.maximum(1, [r.samples for r in records])
+    weights = 1.0 / (_REPRODUCIBLE**2 + relative**2 + few)
     return np.asarray(weights / weights.mean())
 
 

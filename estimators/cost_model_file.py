@@ -3,12 +3,12 @@
 | field | meaning |
 |---|---|
 | `format`, `version` | `collage-cost-model` and the version of this schema |
-| `feature_version`, `row_features`, `total_features` | which features the trees split on, in their order |
+| `feature_version`, `work_features`, `total_features` | which features the model takes, in their order |
 | `libraries` | versions of what made the model |
 | `training` | fingerprint and number of the records, and what was left out |
 | `device`, `device_info`, `protocol` | where and how the latencies were measured |
 | `parameters` | the model's constructor parameters |
-| `backends` | backend -> its trees (XGBoost's own JSON), quantile, hashes of known rows, shift |
+| `backends` | backend -> its costs per unit of work, trees (XGBoost's own JSON), quantile, shift |
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from collage.errors import CollageError
-from estimators.features_table import FEATURE_VERSION, ROW_NAMES, TOTAL_NAMES
+from estimators.features_table import FEATURE_VERSION, TOTAL_NAMES, WORK_NAMES
 
 FORMAT = "collage-cost-model"
 VERSION = 1
@@ -48,7 +48,7 @@ def write_model(path: str | os.PathLike[str], content: Mapping[str, Any]) -> Non
         "format": FORMAT,
         "version": VERSION,
         "feature_version": FEATURE_VERSION,
-        "row_features": list(ROW_NAMES),
+        "work_features": list(WORK_NAMES),
         "total_features": list(TOTAL_NAMES),
     }
     text = json.dumps({**header, **content}, separators=(",", ":"), allow_nan=False).encode()
@@ -88,7 +88,7 @@ def read_model(path: str | os.PathLike[str]) -> dict[str, Any]:
             f"{source} was trained on features of version {content.get('feature_version')}, not {FEATURE_VERSION}: "
             f"{again}"
         )
-    if content.get("row_features") != list(ROW_NAMES) or content.get("total_features") != list(TOTAL_NAMES):
+    if content.get("work_features") != list(WORK_NAMES) or content.get("total_features") != list(TOTAL_NAMES):
         raise CollageError(f"{source} was trained on other features than these: {again}")
     for name, kind in _FIELDS.items():
         if not isinstance(content.get(name), kind):

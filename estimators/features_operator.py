@@ -67,11 +67,7 @@ class OperatorFacts:
     rows, columns, products: M, N, K of the (implicit) matrix product of one group; elements, 1, 1 of another operator.
     groups: independent matrix products.
     kernel: elements of the window (convolutions, pools), else 1.
-    stride, dilation: the largest of the window, else 1.
-    channels_in, channels_out: of one group of a convolution, else 0.
-    innermost: extent of the last axis of the result.
-    elements: of the result.
-    constant: whether a matrix product's second operand is a weight.
+    channels_in: of one group of a convolution, else 0.
     """
 
     name: str
@@ -85,13 +81,7 @@ class OperatorFacts:
     products: float
     groups: float
     kernel: float
-    stride: float
-    dilation: float
     channels_in: float
-    channels_out: float
-    innermost: float
-    elements: float
-    constant: bool
 
     @property
     def bytes(self) -> float:
@@ -125,10 +115,7 @@ def operator_facts(node: Mapping[str, Any], inputs: Sequence[Any], weights: Sequ
         "products": 1.0,
         "groups": 1.0,
         "kernel": 1.0,
-        "stride": 1.0,
-        "dilation": 1.0,
         "channels_in": 0.0,
-        "channels_out": 0.0,
     }
     flops = elements * _EXPENSIVE.get(name, 1)
     constant = bool(weights)
@@ -152,7 +139,7 @@ def operator_facts(node: Mapping[str, Any], inputs: Sequence[Any], weights: Sequ
         window = node["attrs"].get("pool_size") or [1]
         read = sum(size(s) for s, _ in operands)
         area = float(math.prod(map(int, window))) if "adaptive" not in name else read / max(1.0, elements)
-        loops |= {"kernel": area, "stride": _largest(node["attrs"].get("strides"))}
+        loops |= {"kernel": area}
         flops = elements * area
     elif cls == "reduction":
         read = sum(size(s) for s, _ in operands[:1])
@@ -171,9 +158,6 @@ def operator_facts(node: Mapping[str, Any], inputs: Sequence[Any], weights: Sequ
         input_bytes=float(in_bytes),
         weight_bytes=float(weight_bytes),
         output_bytes=float(out_bytes),
-        innermost=_last(shape),
-        elements=float(elements),
-        constant=constant,
         **loops,
     )
 
@@ -229,16 +213,9 @@ def _convolution(
         "products": products,
         "groups": groups,
         "kernel": window,
-        "stride": _largest(attrs.get("strides")),
-        "dilation": _largest(attrs.get("dilation")),
         "channels_in": in_channels / groups,
-        "channels_out": out_channels / groups,
     }
     return loops, 2.0 * rows * columns * products * groups
-
-
-def _largest(values: Any) -> float:
-    return float(max(map(int, values))) if values else 1.0
 
 
 def _last(shape: Sequence[Any]) -> float:

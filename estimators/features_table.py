@@ -1,20 +1,26 @@
 """What the features are: one table that the extraction, the documentation and the model files share.
 
-A workload is described twice: by *rows*, one per operator, per tensor that crosses its border and for the call itself,
-whose latencies add up; and by *totals*, from which corrections of that sum are learned.
+A workload is described twice. By its *work*, amounts that add up over operators, borders and the call, from which an
+analytic model adds up seconds; and by *totals*, what is known of the whole, from which trees learn how far the sum is
+off.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from estimators.features_operator import CLASSES
+from estimators.features_operator import ANCHORS, CLASSES
 
 #: Any change of a feature's name, order, unit or formula raises it; models of another version are refused.
 FEATURE_VERSION = 1
 
-#: What a row stands for: an operator of a class, or what a workload costs besides its operators.
-ROW_KINDS = (*CLASSES, "entry", "exit", "call")
+#: What kernels are told apart by: an operator class; elementwise operators that follow an anchor; windows that slide.
+KERNEL_KINDS = (*CLASSES, "epilogue", "pool")
+#: All that takes time in a workload: kernels, views, the tensors that cross its border by who takes or makes them
+#: (libraries may change their layout there), and the call itself.
+KINDS = (*KERNEL_KINDS, "view", *(f"entry_{cls}" for cls in CLASSES), *(f"exit_{cls}" for cls in CLASSES), "call")
+_KERNEL_TERMS = ("calls", "flops", "input", "weight", "output")
+_BORDER_TERMS = ("calls", "bytes")
 
 
 class Feature(NamedTuple):
@@ -25,42 +31,42 @@ class Feature(NamedTuple):
     formula: str
 
 
-_LOG = "log2(1 + x)"
+class Work(NamedTuple):
+    """A column of the work: so much of one term of one kind; `family` are kinds that resemble each other."""
 
-ROW_FEATURES: tuple[Feature, ...] = (
-    *(Feature(f"is_{kind}", "0 or 1", f"the row is of kind `{kind}`") for kind in ROW_KINDS),
-    Feature("flops", f"{_LOG}, flop", "2 M N K groups of an anchor; else elements x flops per element"),
-    Feature("input_bytes", f"{_LOG}, byte", "activations read; of `entry` and `exit` the tensor"),
-    Feature("weight_bytes", f"{_LOG}, byte", "constants read"),
-    Feature("output_bytes", f"{_LOG}, byte", "results written"),
-    Feature("intensity", f"{_LOG}, flop/byte", "flops / (bytes read and written)"),
-    Feature("roofline", "log2, microsecond", "the larger of flops / peak and bytes / bandwidth"),
-    Feature("rows", f"{_LOG}, elements", "M of the (implicit) matrix product"),
-    Feature("columns", f"{_LOG}, elements", "N of the (implicit) matrix product"),
-    Feature("products", f"{_LOG}, elements", "K of the (implicit) matrix product; elements reduced into one"),
-    Feature("groups", f"{_LOG}, count", "independent matrix products"),
-    Feature("kernel", "elements", "extent of the window: convolutions and pools"),
-    Feature("stride", "elements", "largest stride of the window"),
-    Feature("dilation", "elements", "largest dilation of the window"),
-    Feature("channels_in", f"{_LOG}, count", "input channels per group of a convolution"),
-    Feature("channels_out", f"{_LOG}, count", "output channels per group of a convolution"),
-    Feature("column_tail", "fraction", "share of the last vector of 16 columns that is empty"),
-    Feature("innermost", f"{_LOG}, elements", "extent of the result's last axis"),
-    Feature("innermost_tail", "fraction", "share of the last vector of 16 along the last axis that is empty"),
-    Feature("flops_per_element", "flop", "of an operator that is no anchor: division and transcendentals take many"),
-    Feature("activations", "count", "operands that are computed or given, not constant"),
-    Feature("constant", "0 or 1", "an operand is a weight"),
-    Feature("view", "0 or 1", "the operator only renames bytes (reshape, squeeze, ...)"),
-    Feature("producer", "code", "what makes the first activation: -1 outside, else 0.. as in `CLASSES`"),
-    Feature("consumer", "code", "what takes the result first: -1 nothing inside, else 0.. as in `CLASSES`"),
-    Feature("consumers", "count", "operators inside that take the result"),
-    Feature("leaves", "0 or 1", "the result leaves the workload"),
-    Feature("enters", "fraction", "share of the activation operands that come from outside"),
-    Feature("epilogue", "count", "elementwise operators in a chain after an anchor; the place of an elementwise "
-            "operator in a chain, 0 at its start"),
-    Feature("after_anchor", "0 or 1", "an elementwise operator whose chain starts at an anchor"),
-    Feature("threads", "log2, count", "threads of the deployment"),
-)  # fmt: skip
+    kind: str
+    term: str
+    family: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.kind}.{self.term}"
+
+
+def _work() -> tuple[Work, ...]:
+    columns = []
+    for kind in KINDS:
+        border = kind.startswith(("entry_", "exit_"))
+        family = "anchor" if kind in ANCHORS else "border" if border else "other"
+        terms = _KERNEL_TERMS if kind in KERNEL_KINDS else _BORDER_TERMS if border else ("calls",)
+        columns += [Work(kind, term, family) for term in terms]
+    return tuple(columns)
+
+
+WORK = _work()
+#: Where the columns of a kind begin.
+FIRST_COLUMN = {kind: next(i for i, work in enumerate(WORK) if work.kind == kind) for kind in KINDS}
+
+TERMS: tuple[Feature, ...] = (
+    Feature("calls", "microsecond", "one for each operator, tensor or call of the kind"),
+    Feature("flops", "second at peak", "2 M N K groups of an anchor; else elements x flops per element"),
+    Feature("input", "second at memory bandwidth", "activations read"),
+    Feature("weight", "second at memory bandwidth", "constants read"),
+    Feature("output", "second at memory bandwidth", "results written"),
+    Feature("bytes", "second at memory bandwidth", "the tensors that enter or leave"),
+)
+
+_LOG = "log2(1 + x)"
 
 TOTAL_FEATURES: tuple[Feature, ...] = (
     Feature("total_flops", f"{_LOG}, flop", "sum over the operators"),
@@ -80,16 +86,17 @@ TOTAL_FEATURES: tuple[Feature, ...] = (
     Feature("composites", "count", "library patterns inside"),
     Feature("composite_share", "fraction", "share of the operators that lie in a library pattern"),
     *(Feature(f"share_{cls}", "fraction", f"roofline time of `{cls}` operators / that of all") for cls in CLASSES),
+    Feature("threads", "log2, count", "threads of the deployment"),
 )
 
-ROW_NAMES = tuple(feature.name for feature in ROW_FEATURES)
+WORK_NAMES = tuple(work.name for work in WORK)
 TOTAL_NAMES = tuple(feature.name for feature in TOTAL_FEATURES)
 
 
 def as_markdown() -> str:
     """The tables as the documentation shows them."""
-    lines = []
-    for title, features in (("Row", ROW_FEATURES), ("Total", TOTAL_FEATURES)):
-        lines += [f"| {title} feature | unit | formula |", "|---|---|---|"]
+    lines = ["Kinds of work: " + ", ".join(f"`{kind}`" for kind in KINDS) + ".", ""]
+    for title, features in (("Term of work", TERMS), ("Total feature", TOTAL_FEATURES)):
+        lines += [f"| {title} | unit | formula |", "|---|---|---|"]
         lines += [f"| `{f.name}` | {f.unit} | {f.formula} |" for f in features] + [""]
     return "\n".join(lines)

@@ -12,8 +12,10 @@ from collage.errors import CollageError
 from collage.records import Record, read_log
 from estimators.conformal import conformal_quantile, group_weights
 from estimators.cost_model import CostModel
+from estimators.cost_model_analytic import Analytic
 from estimators.cost_model_data import training_set
 from estimators.cost_model_errors import ReportingCostModel
+from estimators.features_table import WORK_NAMES
 
 LOG = Path(__file__).parent / "data" / "records.jsonl.gz"
 
@@ -51,7 +53,7 @@ def test_on_networks_left_out_it_beats_the_roofline(model: ReportingCostModel) -
 
     data = model.training_set_
     table = features_of([_task_of_record(r) for r in data.records], Roofline.of(model.device_info_))
-    roofline = np.log(table.counts @ table.floors)
+    roofline = np.log(table.roofline)
     gap = np.median(data.log_seconds - roofline)  # even with its level fitted
     assert np.mean(np.abs(model.held_.log_seconds - data.log_seconds)) < 0.7 * np.mean(
         np.abs(roofline + gap - data.log_seconds)
@@ -114,9 +116,9 @@ def test_a_truncated_model_is_refused(saved: Path) -> None:
         ({"format": "something else"}, "is no cost model"),
         ({"version": 99}, "version 99, not 1"),
         ({"feature_version": 0}, "features of version 0"),
-        ({"row_features": []}, "other features"),
+        ({"work_features": []}, "other features"),
         ({"backends": []}, "'backends' is missing or malformed"),
-        ({"backends": {"tvm": {"rows": {}}}}, "damaged cost model"),
+        ({"backends": {"tvm": {"analytic": {}}}}, "damaged cost model"),
         ({"parameters": {"colour": "blue"}}, "damaged cost model"),
     ],
 )
@@ -204,3 +206,25 @@ def test_the_quantile_holds_its_share() -> None:
     assert conformal_quantile(scores, np.arange(99), 0.9) == 90.0
     with pytest.raises(ValueError, match="needs scores"):
         conformal_quantile(np.array([]), np.array([]), 0.9)
+
+
+def test_the_analytic_part_recovers_costs_that_add_up() -> None:
+    rng = np.random.default_rng(0)
+    work = np.zeros((300, len(WORK_NAMES)))
+    used = [WORK_NAMES.index(name) for name in ("matmul.flops", "elementwise.calls", "call.calls")]
+    work[:, used] = 10.0 ** rng.uniform(-6, -3, (300, 3))
+    true = np.array([1.5, 4.0, 20.0])
+    fitted = Analytic.fit(work, np.log(work[:, used] @ true), np.ones(300))
+    assert fitted.costs[used] == pytest.approx(true, rel=0.05)
+    assert fitted.seen.sum() == 3 and np.all(fitted.costs >= 0)
+
+
+def test_work_that_was_never_seen_costs_what_resembles_it() -> None:
+    work = np.zeros((40, len(WORK_NAMES)))
+    work[:, WORK_NAMES.index("convolution.flops")] = np.geomspace(1e-5, 1e-2, 40)
+    fitted = Analytic.fit(work, np.log(3.0 * work.sum(axis=1)), np.ones(40))
+    other = np.zeros((1, len(WORK_NAMES)))
+    other[0, WORK_NAMES.index("transposed.flops")] = 1e-3
+    log_seconds, _, unseen = fitted.predict(other)
+    assert np.exp(log_seconds[0]) == pytest.approx(3e-3, rel=0.05)
+    assert unseen[0] == pytest.approx(1.0)

@@ -1,13 +1,14 @@
-"""Features say what a description says: work, traffic, neighbours; and a large workload is the sum of its parts."""
+"""Features say what a description says: work, traffic, fusion, borders; work adds up over operators."""
 
 import math
+from copy import deepcopy
 
 import numpy as np
 import pytest
 
 from estimators.features import Roofline, Task, features_of
 from estimators.features_operator import operator_class, operator_facts
-from estimators.features_table import ROW_NAMES, TOTAL_NAMES, as_markdown
+from estimators.features_table import KINDS, TOTAL_NAMES, WORK_NAMES, as_markdown
 
 
 def tensor(*shape: int) -> list:
@@ -72,28 +73,51 @@ def test_a_view_moves_nothing() -> None:
     assert (facts.bytes, facts.flops, facts.is_view) == (0, 0, True)
 
 
-def test_rows_and_totals_have_the_documented_columns() -> None:
+def work(nodes: list, name: str) -> float:
+    """The amount of work of that name in a workload with the input IMAGE."""
+    return float(features_of([task(nodes, [IMAGE])], Roofline()).work[0, WORK_NAMES.index(name)])
+
+
+def test_work_and_totals_have_the_documented_columns() -> None:
     table = features_of([task([relu(["in", 0], IMAGE)], [IMAGE])], Roofline())
-    assert table.rows.shape == (4, len(ROW_NAMES))  # the operator, entry, exit, call
+    assert table.work.shape == (1, len(WORK_NAMES))
     assert table.totals.shape == (1, len(TOTAL_NAMES))
-    assert all(f"`{name}`" in as_markdown() for name in (*ROW_NAMES, *TOTAL_NAMES))
+    assert all(f"`{name}`" in as_markdown() for name in (*KINDS, *TOTAL_NAMES))
 
 
-def test_equal_operators_share_a_row() -> None:
-    nodes = [relu(["in", 0], IMAGE), relu(["node", 0], IMAGE), relu(["node", 1], IMAGE), relu(["node", 2], IMAGE)]
+def test_the_work_of_a_sequence_is_the_sum_of_its_operators_work() -> None:
+    one = [relu(["in", 0], IMAGE)]
+    four = [*one, relu(["node", 0], IMAGE), relu(["node", 1], IMAGE), relu(["node", 2], IMAGE)]
+    for term in ("calls", "flops", "input", "output"):
+        assert work(four, f"elementwise.{term}") == pytest.approx(4 * work(one, f"elementwise.{term}")) != 0
+    for border in ("entry_elementwise.bytes", "exit_elementwise.bytes", "call.calls"):
+        assert work(four, border) == pytest.approx(work(one, border)) != 0
+
+
+def test_the_same_workload_has_the_same_features_whatever_it_comes_with() -> None:
+    nodes = [conv(["in", 0], (16, 16, 1, 1), IMAGE), relu(["node", 0], IMAGE)]
     alone = features_of([task(nodes, [IMAGE])], Roofline())
-    twice = features_of([task(nodes, [IMAGE]), task([dict(n) for n in nodes], [IMAGE], "t")], Roofline())
-    assert len(twice.rows) == len(alone.rows)
-    assert (twice.counts[0] != twice.counts[1]).nnz == 0
+    among = features_of([task([relu(["in", 0], IMAGE)], [IMAGE], "t"), task(deepcopy(nodes), [IMAGE])], Roofline())
+    assert np.array_equal(alone.work[0], among.work[1]) and np.array_equal(alone.totals[0], among.totals[1])
 
 
 def test_an_elementwise_operator_after_an_anchor_is_told_from_one_alone() -> None:
     nodes = [conv(["in", 0], (16, 16, 1, 1), IMAGE), relu(["node", 0], IMAGE)]
-    table = features_of([task(nodes, [IMAGE]), task([relu(["in", 0], IMAGE)], [IMAGE], "t")], Roofline())
-    after = table.rows[:, ROW_NAMES.index("after_anchor")]
-    elementwise = table.rows[:, ROW_NAMES.index("is_elementwise")] == 1
-    assert sorted(after[elementwise]) == [0.0, 1.0]
+    assert work(nodes, "epilogue.calls") > 0 == work(nodes, "elementwise.calls")
+    assert work([relu(["in", 0], IMAGE)], "elementwise.calls") > 0
+    table = features_of([task(nodes, [IMAGE])], Roofline())
     assert table.totals[0, TOTAL_NAMES.index("kernels")] == pytest.approx(math.log2(1 + 1))
+
+
+def test_an_elementwise_operator_after_a_result_that_is_taken_twice_is_no_epilogue() -> None:
+    nodes = [conv(["in", 0], (16, 16, 1, 1), IMAGE), relu(["node", 0], IMAGE), relu(["node", 0], IMAGE)]
+    assert work(nodes, "epilogue.calls") == 0
+
+
+def test_what_crosses_the_border_is_told_by_who_takes_it() -> None:
+    nodes = [conv(["in", 0], (16, 16, 1, 1), IMAGE), relu(["node", 0], IMAGE)]
+    assert work(nodes, "entry_convolution.bytes") > 0 == work(nodes, "entry_elementwise.bytes")
+    assert work(nodes, "exit_elementwise.bytes") > 0 == work(nodes, "exit_convolution.bytes")
 
 
 def test_composites_differ_though_structures_do_not() -> None:
@@ -119,8 +143,8 @@ def test_some_of_a_batch_keep_their_features() -> None:
     nodes = [conv(["in", 0], (16, 16, 1, 1), IMAGE), relu(["node", 0], IMAGE)]
     table = features_of([task(nodes, [IMAGE]), task([relu(["in", 0], IMAGE)], [IMAGE], "t")], Roofline())
     part = table.take(np.array([1]))
-    assert part.counts.shape[0] == 1
-    assert (part.counts @ part.floors)[0] == pytest.approx((table.counts @ table.floors)[1])
+    assert part.roofline.tolist() == [table.roofline[1]]
+    assert np.array_equal(part.work[0], table.work[1]) and np.array_equal(part.totals[0], table.totals[1])
 
 
 def test_a_workload_is_reported_under_its_anchor() -> None:
