@@ -15,6 +15,7 @@ continue is dropped as the dead end that it is.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Literal
 
 from collage.search import Partitioning, SearchProblem
 from searchers.dijkstra import DijkstraSearcher
@@ -38,6 +39,11 @@ class BeamSearcher(DijkstraSearcher):
     max_states: how many half-built covers may be looked at; deterministic, unlike a time limit. None for no limit.
     """
 
+    # A beam has no parameters for these; with intervals it costs lazily, as `DijkstraSearcher` does.
+    costing: Literal["auto", "eager", "lazy"] = "auto"
+    bound_margin: float = 0.15
+    max_share: float = 0.5
+
     def __init__(
         self,
         width: int | None = 1024,
@@ -45,9 +51,10 @@ class BeamSearcher(DijkstraSearcher):
         time_limit_s: float | None = 60.0,
         max_states: int | None = None,
     ) -> None:
-        super().__init__(time_limit_s=time_limit_s, max_states=max_states)
         self.width = width
         self.look_ahead = look_ahead
+        self.time_limit_s = time_limit_s
+        self.max_states = max_states
 
     def search(self, problem: SearchProblem) -> Partitioning:
         """Return a legal cover.

@@ -184,6 +184,25 @@ def _narrow(argument: Any, scope: Scope) -> Any:
 
 
 #: In no particular order: they are applied until none applies.
+def _tile(value: Any, scope: Scope) -> Any:
+    """Along each axis that is repeated, a look-up of known places.
+
+    TVM 0.27 compiles `tile` of several axes to wrong numbers where the processor has wide vectors (docs/TVM.md).
+    """
+    shape = static_shape(value.args[0].ty) if call_to(value, "relax.tile") else None
+    if shape is None:
+        return None
+    repeats = [int(r) for r in value.attrs.repeats]
+    rank = max(len(shape), len(repeats))
+    extents = (1,) * (rank - len(shape)) + tuple(shape)
+    result = value.args[0] if extents == tuple(shape) else op.reshape(value.args[0], extents)
+    for axis, times in enumerate([1] * (rank - len(repeats)) + repeats):
+        if times != 1:
+            places = np.tile(np.arange(extents[axis], dtype="int64"), times)
+            result = op.take(result, constant(places), axis)
+    return result
+
+
 SIMPLIFICATIONS: tuple[Rule, ...] = (
     _projection,
     _dropout,
@@ -195,4 +214,5 @@ SIMPLIFICATIONS: tuple[Rule, ...] = (
     _constant_last,
     _take,
     _broadcast,
+    _tile,
 )
