@@ -89,6 +89,8 @@ class SearchProblem:
     measure_latencies: end-to-end latencies of partitionings, in seconds, taken by turns so that they can be compared
         with each other and with every earlier call's; Invalid for one that does not compile, run, or give the right
         numbers. None when the problem has no hardware behind it.
+    remeasure_latencies: the same, but run afresh, all in one go, whatever is known of them; None when that cannot be
+        had.
     same_cost: candidates of equal key have equal cost (they are one workload), so that knowing one is knowing all; None
         when nothing is known of that.
     bounds: between which seconds the cost of each candidate is expected to lie, found at little expense; it may answer
@@ -104,6 +106,7 @@ class SearchProblem:
     transitions: Mapping[tuple[str, str], float] = field(default_factory=dict)
     priorities: Mapping[str, int] = field(default_factory=dict)
     measure_latencies: Callable[[Sequence[Partitioning]], Sequence[Cost]] | None = None
+    remeasure_latencies: Callable[[Sequence[Partitioning]], Sequence[Cost]] | None = None
     same_cost: Callable[[CandidatePartition], Hashable] | None = None
     bounds: Callable[[Sequence[CandidatePartition]], Sequence[tuple[float, float]] | None] | None = None
     budget_s: float | None = None

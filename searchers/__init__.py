@@ -11,8 +11,10 @@ What they are made of:
     objective           what better means: unknown costs, cost, ties, as one integer per candidate
     moves               candidates as steps over positions; the order in which nodes are covered
     bounds              a lower bound from shares of the cost per node
+    edge_potentials     the same with transitions: a tight lower bound
     open_partitions     what keeps covers acyclic, and transitions paid once
-    layered_search      the search itself: layers, dominance, passes of growing width
+    half_covers         the states of the search: what a move leads to, and dominance
+    layered_search      the search itself: layers, passes of growing width, budget
     lazy_costing        costing only what may be on the best path
     cost_bounds, predicted_bounds       what the rest costs at least: by those that are costed, or by an estimator
     genome, cover_finder, seeds, fitness, checkpoint, evolution_notes       the parts of an evolution

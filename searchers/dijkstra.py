@@ -137,7 +137,7 @@ class DijkstraSearcher(Searcher):
         rounds = costs.rounds
         while not budget.spent and costs.widen():
             while not budget.spent:
-                narrow = replace(budget, width=_EXPLORING_WIDTH, look_ahead=0)
+                narrow = replace(budget, width=_EXPLORING_WIDTH, look_ahead=0, tighten=False)
                 objective = make_objective(problem, costs.candidates, costs.weights())
                 outcome = LayeredSearch(make_moves(problem.graph, objective), narrow).run()
                 todo = costs.batch((objective.candidates[i] for i in outcome.chosen), limited=True)
@@ -178,7 +178,7 @@ class DijkstraSearcher(Searcher):
     def _budget(self, problem: SearchProblem) -> Budget:
         seconds = min(self.time_limit_s if self.time_limit_s is not None else float("inf"), problem.time_left)
         states = self.max_states if self.max_states is not None else 1 << 62
-        return Budget(deadline=time.monotonic() + seconds, states=states)
+        return Budget(deadline=time.monotonic() + seconds, states=states, tighten=True)
 
     def _notes(
         self, problem: SearchProblem, objective: Objective, outcome: Outcome, found: Partitioning, lower_bound: float

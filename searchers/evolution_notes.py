@@ -32,13 +32,14 @@ def describe_evolution(state: Evolution, fitness: Fitness, best: Cover, reason: 
         return [*notes, "not one placement ran: the answer is Dijkstra's, by additive cost"]
     incumbent = state.seeds[0]
     seed = min(state.seeds, key=lambda s: fitness.rank(s.cover))
-    latency, dijkstra = state.latencies[best], state.latencies[incumbent.cover]
-    text = f"end to end {latency}; the best seed ({seed.name}) {state.latencies[seed.cover]}"
+    latency, dijkstra = fitness.latency(best), fitness.latency(incumbent.cover)
+    text = f"in a final of {len(fitness.finalists)}: " if fitness.finalists else ""
+    text += f"end to end {latency}; the best seed ({seed.name}) {fitness.latency(seed.cover)}"
     if dijkstra.is_finite and dijkstra.seconds > 0:
         text += f"; {incumbent.name} {dijkstra}, a change of {latency.seconds / dijkstra.seconds - 1:+.1%}"
     quickest = min(state.latencies, key=fitness.rank)
     if quickest != best:
-        text += f"; the quickest {state.latencies[quickest]} is a tie, which an earlier one keeps"
+        text += f"; the quickest {fitness.latency(quickest)} is a tie, which an earlier one keeps"
     return [*notes, text]
 
 

@@ -2,6 +2,7 @@
 
 Every cover is run once. Each batch is handed over together with the incumbent, so that whoever measures can run them
 by turns, and with the most promising first; how many fit into the time that is left is told by how long others took.
+Of many noisy latencies the least is too small: at the end a few finalists run once more, and only that run decides.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ from collections.abc import Sequence
 from collage.cost import Cost
 from collage.search import SearchProblem
 from searchers.cover_finder import Cover, CoverFinder
+
+#: A final takes about as long as running so many covers: a handful is compiled again, and timed until it is decided.
+_FINAL = 6
 
 
 class Fitness:
@@ -39,6 +43,7 @@ class Fitness:
         self._latencies = latencies
         self._deadline = deadline
         self._each_s = 0.0
+        self._final: dict[Cover, Cost] = {}
 
     @property
     def time_left(self) -> float:
@@ -56,22 +61,47 @@ class Fitness:
         """What covers are ordered by, the best first; those that failed, or were not run, come last."""
         seconds = 0.0
         if self.measured:
-            latency = self._latencies.get(cover)
-            seconds = latency.seconds if latency is not None and latency.is_finite else math.inf
+            latency = self.latency(cover)
+            seconds = latency.seconds if latency.is_finite else math.inf
         return (seconds, self._finder.value(cover), cover)
+
+    def latency(self, cover: Cover) -> Cost:
+        """What counts of a cover: after the final only what was taken there."""
+        return (self._final or self._latencies).get(cover, Cost.unknown("not run"))
 
     def ties(self, cover: Cover, other: Cover) -> bool:
         """Whether the difference does not count: equal within 2% or the intervals; additive costs tie when equal."""
         if not self.measured:
             return self._finder.value(cover) == self._finder.value(other)
-        first, second = self._latencies[cover], self._latencies[other]
+        first, second = self.latency(cover), self.latency(other)
         return not first.is_unknown and not second.is_unknown and first.ties(second)
+
+    @property
+    def final_s(self) -> float:
+        """Seconds that a final of a few covers may take."""
+        return _FINAL * self._each_s if self._problem.remeasure_latencies is not None else 0.0
+
+    @property
+    def finalists(self) -> tuple[Cover, ...]:
+        """Those who took part in the final; empty before it."""
+        return tuple(self._final)
+
+    def final(self, covers: Sequence[Cover]) -> None:
+        """Run covers once more, by turns with the incumbent; from now on only these latencies count. Without somebody
+        who runs them afresh, nothing happens.
+        """
+        again = self._problem.remeasure_latencies
+        if again is None:
+            return
+        field = list(dict.fromkeys([self._incumbent, *covers]))
+        placements = [self._problem.partitioning(self._finder.candidates(cover)) for cover in field]
+        self._final = dict(zip(field, again(placements), strict=True))
 
     def affordable(self, at_most: int) -> int:
         """How many covers may be run next: one at least."""
         if self._each_s <= 0 or math.isinf(self.time_left):
             return at_most
-        return max(1, min(at_most, int(self.time_left / self._each_s)))
+        return max(1, min(at_most, int((self.time_left - self.final_s) / self._each_s)))
 
     def recall(self) -> None:
         """Make latencies from a checkpoint comparable with those to come: run the incumbent, and scale the others by

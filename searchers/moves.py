@@ -46,12 +46,14 @@ class Moves:
     ----------
     order: node index at each position.
     starting: per position, the moves whose first position it is.
+    reads: per position, the positions that its node reads, each once.
     backends: names.
     hand_over: packed transition value by producer and consumer backend index; empty when no transition costs anything.
     """
 
     order: tuple[int, ...]
     starting: tuple[tuple[Move, ...], ...]
+    reads: tuple[tuple[int, ...], ...]
     backends: tuple[str, ...]
     hand_over: tuple[tuple[int, ...], ...]
 
@@ -60,7 +62,7 @@ def make_moves(graph: DataflowGraph, objective: Objective) -> Moves:
     """Lay the candidates out over a search order. Candidates that could never be in an acyclic cover are left out."""
     order = search_order(graph)
     position = {node: p for p, node in enumerate(order)}
-    before = [[position[i] for i in graph.nodes[node].inputs if i in position] for node in order]
+    before = [tuple(dict.fromkeys(position[i] for i in graph.nodes[node].inputs if i in position)) for node in order]
     backends = tuple(dict.fromkeys(c.backend for c in objective.candidates))
     number = {name: i for i, name in enumerate(backends)}
     hand_over = tuple(tuple(objective.transitions.get((a, b), 0) for b in backends) for a in backends)
@@ -85,7 +87,7 @@ def make_moves(graph: DataflowGraph, objective: Objective) -> Moves:
         known = starting[first].get(key)
         if known is None or move.weight < known.weight:
             starting[first][key] = move
-    return Moves(order, tuple(tuple(moves.values()) for moves in starting), backends, hand_over)
+    return Moves(order, tuple(tuple(moves.values()) for moves in starting), tuple(before), backends, hand_over)
 
 
 def search_order(graph: DataflowGraph) -> tuple[int, ...]:

@@ -210,6 +210,54 @@ def test_no_time_means_seeds_only_and_the_notes_say_so() -> None:
     assert any("its time was up" in note for note in quick().search(problem).notes)
 
 
+def lucky(truth: dict[str, float], luck: dict[str, float]) -> tuple[SearchProblem, list[list[Partitioning]]]:
+    """One node, three backends, dearer in their order. Lucky at first; run once more they take what they take."""
+    problem = chain(1, {name: 1.0 + i for i, name in enumerate(truth)})
+    run_by(problem, lambda p: Cost(luck[p.candidates[0].backend]))
+    finals: list[list[Partitioning]] = []
+
+    def again(partitionings: Sequence[Partitioning]) -> list[Cost]:
+        finals.append(list(partitionings))
+        return [Cost(truth[p.candidates[0].backend]) for p in partitionings]
+
+    problem.remeasure_latencies = again
+    return problem, finals
+
+
+def test_a_placement_that_was_only_lucky_loses_the_final() -> None:
+    problem, finals = lucky({"x": 1.0, "y": 1.2, "z": 0.9}, luck={"x": 1.0, "y": 0.5, "z": 0.9})
+    found = quick().search(problem)
+    assert [c.backend for c in found.candidates] == ["z"]
+    assert [p.candidates[0].backend for p in finals[0]] == ["x", "y", "z"], "Dijkstra's first, then the quickest"
+    assert len(finals) == 1 and any("in a final of 3: end to end 900 ms" in note for note in found.notes)
+
+
+def test_who_does_not_beat_dijkstra_in_the_final_is_not_the_answer() -> None:
+    problem, _ = lucky({"x": 1.0, "y": 1.2, "z": 0.99}, luck={"x": 1.0, "y": 0.5, "z": 0.9})
+    assert [c.backend for c in quick().search(problem).candidates] == ["x"], "1% is a tie"
+
+
+def test_there_is_no_final_when_dijkstras_cover_is_the_quickest() -> None:
+    problem, finals = lucky({"x": 1.0, "y": 1.2, "z": 0.9}, luck={"x": 1.0, "y": 1.5, "z": 1.9})
+    assert [c.backend for c in quick().search(problem).candidates] == ["x"] and not finals
+
+
+def test_time_for_the_final_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each placement takes ten seconds: with a final to come, a minute before the limit is too late to begin."""
+    now = [0.0]
+    monkeypatch.setattr("searchers.fitness.time.monotonic", lambda: now[0])
+    problem = chain(6, {"x": 1.0, "y": 1.5})
+
+    def slow(p: Partitioning) -> Cost:
+        now[0] += 10.0
+        return Cost(1.0)
+
+    batches = run_by(problem, slow)
+    problem.remeasure_latencies = lambda asked: [slow(p) for p in asked]
+    quick(time_limit_s=10.0 * 5 + 59.0, population=40, gene_mutation=0.3).search(problem)
+    assert len(batches) == 1, "the seeds only"
+
+
 def test_time_that_is_left_bounds_how_many_are_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each placement takes ten seconds of a clock of its own; after the seeds 25 s are left."""
     now = [0.0]
