@@ -92,6 +92,7 @@ class DijkstraSearcher(Searcher):
         """
         budget = self._budget(problem)
         todo: list[CandidatePartition] = []
+        late: Partitioning | None = None
         while True:
             began = time.monotonic()
             if todo:
@@ -101,6 +102,10 @@ class DijkstraSearcher(Searcher):
             # The time limit is for searching, the problem's budget for all.
             now = time.monotonic()
             budget.deadline = min(budget.deadline + now - began, now + problem.time_left)
+            if todo and budget.spent:
+                late = self._best_costed(problem, costs, budget)
+                if late is not None:
+                    break
             weights = costs.weights()
             _require_runnable(problem, costs.candidates, weights)
             objective = make_objective(problem, costs.candidates, weights)
@@ -109,11 +114,14 @@ class DijkstraSearcher(Searcher):
             todo = costs.batch(objective.candidates[i] for i in outcome.chosen)
             if not todo:
                 break
-        found = self._answer(problem, objective, moves, outcome)
-        proven = found.lower_bound if costs.proven else None
-        if outcome.exact:
-            better = self._look_further(problem, costs, budget)
-            found = found if better is None else better
+        proven: float | None = None
+        if late is not None:
+            found = late
+        else:
+            found = self._answer(problem, objective, moves, outcome)
+            proven = found.lower_bound if costs.proven else None
+            if outcome.exact and self._look_further(problem, costs, budget):
+                found = self._best_costed(problem, costs, budget) or found
         if proven is None:
             proven = _proven_bound(problem, costs)
         bound = proven if found.cost.is_unknown else min(proven, found.cost.seconds)
@@ -130,10 +138,8 @@ class DijkstraSearcher(Searcher):
             return None
         return LazyCosts(problem, LearnedBounds(problem, self.bound_margin), self.max_share)
 
-    def _look_further(self, problem: SearchProblem, costs: LazyCosts, budget: Budget) -> Partitioning | None:
-        """Cost what wider bounds put on the best path; the best cover of all that was costed, or None when nothing new
-        was.
-        """
+    def _look_further(self, problem: SearchProblem, costs: LazyCosts, budget: Budget) -> bool:
+        """Cost what wider bounds put on the best path, while there is time; whether anything was costed."""
         rounds = costs.rounds
         while not budget.spent and costs.widen():
             while not budget.spent:
@@ -146,12 +152,14 @@ class DijkstraSearcher(Searcher):
                 began = time.monotonic()
                 costs.cost(todo)
                 budget.deadline += time.monotonic() - began
-        if costs.rounds == rounds:
-            return None
+        return costs.rounds > rounds
+
+    def _best_costed(self, problem: SearchProblem, costs: LazyCosts, budget: Budget) -> Partitioning | None:
+        """The best cover of all that was costed; where there is none, of what is predicted as well, or None."""
         for predicted in (False, True):
             objective = make_objective(problem, costs.candidates, costs.costed_weights(predicted))
             moves = make_moves(problem.graph, objective)
-            outcome = LayeredSearch(moves, self._budget(problem), problem.progress).run()
+            outcome = LayeredSearch(moves, budget, problem.progress).run()
             if outcome.value is not None:
                 return self._answer(problem, objective, moves, outcome)
         return None

@@ -309,3 +309,15 @@ def test_without_bounds_auto_is_eager() -> None:
     problem.bounds = lambda asked: None
     DijkstraSearcher().search(problem)
     assert [len(batch) for batch in batches] == [len(problem.candidates)]
+
+
+def test_when_the_budget_is_spent_the_answer_is_the_best_of_what_is_costed() -> None:
+    given_ = layered(10, 0.3)
+    unhurried = watched(problem := problem_of(given_.graph, given_.costs, given_.transitions))
+    LAZY.search(problem)
+    hurried = watched(problem := problem_of(given_.graph, given_.costs, given_.transitions))
+    found = DijkstraSearcher(costing="lazy", max_share=0.0, max_states=1).search(problem)
+    assert len(hurried) == 2 < len(unhurried), "what the first path needs, and no more"
+    costed = {c for batch in hurried for c in batch}
+    assert all(c in costed or c.backend == HOST for c in found.candidates)
+    assert found.lower_bound <= DijkstraSearcher().search(problem).cost.seconds + 1e-12
