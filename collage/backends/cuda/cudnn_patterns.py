@@ -1,0 +1,99 @@
+"""The patterns that the cuDNN backend looks for, and how a match is read.
+
+Patterns say what belongs together; whether cuDNN takes it (layouts, dtypes, shapes of biases) is the readers' matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from operator import or_
+from typing import Any
+
+from tvm.relax.dpl import is_const, is_op, wildcard
+
+from collage.backends.cuda.cudnn_attention import PERMUTE, PRODUCT, SOFTMAX, read_attention
+from collage.backends.cuda.cudnn_convolution import FORWARD, TRANSPOSED, read_convolution
+from collage.backends.cuda.cudnn_epilogue import ACTIVATIONS
+from collage.backends.cuda.cudnn_problem import Binding, Problem, Unsupported
+from collage.backends.cuda.cudnn_rows import LAYER_NORM, RMS_NORM, read_rows
+from collage.backends.cuda.cudnn_window import ADAPTIVE, AVERAGE, MAXIMUM, MEAN, read_pool
+from collage.rules.pattern_rule import PatternMatch
+
+Pattern = tuple[str, Any, Any]
+
+
+def patterns() -> list[Pattern]:
+    """(label, pattern, check) for `library_rule`."""
+    return [*_convolutions(), *_single(), ("cudnn.attention", _attention(), is_supported)]
+
+
+def read(bindings: Sequence[Binding]) -> Problem:
+    """The problem that a partition's bindings are.
+
+    Raises
+    ------
+    Unsupported: cuDNN does not compute it.
+    """
+    first = bindings[0].op
+    if first in FORWARD or first in TRANSPOSED:
+        return read_convolution(bindings)
+    if first in POOLING:
+        return read_pool(bindings)
+    if first in ROWS and len(bindings) == 1:
+        return read_rows(bindings)
+    return read_attention(bindings)
+
+
+def is_supported(match: PatternMatch) -> bool:
+    """Whether a match can be compiled: its reading, without the blob."""
+    try:
+        read([Binding(match.graph.nodes[i].var, match.graph.nodes[i].expr) for i in match.inside])
+    except Unsupported:
+        return False
+    return True
+
+
+POOLING = (*MAXIMUM, *AVERAGE, *ADAPTIVE, MEAN)
+ROWS = (SOFTMAX, LAYER_NORM, RMS_NORM)
+
+
+def _convolutions() -> list[Pattern]:
+    """Convolution, up to two sums (bias, residual), activation."""
+    found: list[Pattern] = []
+    for label, operators in (("conv", FORWARD), ("conv_transpose", TRANSPOSED)):
+        value = _any_of([is_op(name)(wildcard(), wildcard()) for name in operators])
+        for sums in range(3):
+            name = f"cudnn.{label}" + "_add" * sums
+            found += [(name, value, is_supported), (f"{name}_act", _activated(value), is_supported)]
+            value = is_op("relax.add")(value, wildcard())
+    return found
+
+
+def _activated(value: Any) -> Any:
+    gate = is_op("relax.multiply")(value, is_op("relax.sigmoid")(value))
+    return _any_of([gate, *(is_op(name)(value, varg_default_wildcard=True) for name in ACTIVATIONS)])
+
+
+def _single() -> list[Pattern]:
+    labels = {"cudnn.pool": POOLING, "cudnn.softmax": (SOFTMAX,), "cudnn.norm": (LAYER_NORM, RMS_NORM)}
+    return [
+        (label, _any_of([is_op(name)(wildcard(), varg_default_wildcard=True) for name in operators]), is_supported)
+        for label, operators in labels.items()
+    ]
+
+
+def _attention() -> Any:
+    scores = is_op(PRODUCT)(_maybe_transposed(), is_op(PERMUTE)(wildcard()))
+    scaled = scores | is_op("relax.multiply")(scores, is_const()) | is_op("relax.divide")(scores, is_const())
+    masked = scaled | is_op("relax.add")(scaled, wildcard())
+    mixed = is_op(PRODUCT)(is_op(SOFTMAX)(masked), _maybe_transposed())
+    return mixed | is_op(PERMUTE)(mixed)
+
+
+def _maybe_transposed() -> Any:
+    return is_op(PERMUTE)(wildcard()) | wildcard()
+
+
+def _any_of(alternatives: Sequence[Any]) -> Any:
+    return reduce(or_, alternatives)

@@ -1,0 +1,217 @@
+/*!
+ * From a problem to the plans that run it: the forms of cudnn_forms.h are tried in their order, the plans of each stage
+ * timed by device events on memory of their own, and the fastest kept.
+ */
+#ifndef COLLAGE_RUNTIME_CUDA_CUDNN_GRAPH_H_
+#define COLLAGE_RUNTIME_CUDA_CUDNN_GRAPH_H_
+
+#include "cudnn_forms.h"
+
+#include <limits>
+#include <optional>
+
+namespace collage {
+namespace cudnn {
+
+/*! How many plans of a stage are timed, in how many rounds, and runs per round. */
+constexpr size_t kPlans = 8;
+constexpr int kRounds = 5, kRuns = 4;
+
+/*! What was chosen: a form, and a plan for each of its stages. */
+struct Choice {
+  std::string form;
+  std::vector<std::string> plans;
+  /*! Sum over the stages, and how many plans were timed; 0 where the choice was given. */
+  double microseconds = 0;
+  int64_t timed = 0;
+
+  std::string Json() const {
+    json::Array names;
+    for (const std::string& plan : plans) names.push_back(ffi::String(plan));
+    json::Object object;
+    object.Set(ffi::String("form"), ffi::String(form));
+    object.Set(ffi::String("plans"), names);
+    object.Set(ffi::String("microseconds"), microseconds);
+    object.Set(ffi::String("timed"), timed);
+    object.Set(ffi::String("version"), Version());
+    ffi::String text = json::Stringify(object);
+    return std::string(text.data(), text.size());
+  }
+
+  /*! None when there is none, or another version of the library made it: plans are named by its engines' numbers. */
+  static std::optional<Choice> Read(const std::string& text) {
+    if (text.empty()) return std::nullopt;
+    json::Object object = cuda::ParseObject(text);
+    if (cuda::Int(object, "version") != Version()) return std::nullopt;
+    Choice choice{cuda::Text(object, "form"), {}};
+    for (const ffi::Any& name : cuda::Get(object, "plans").cast<json::Array>()) {
+      ffi::String plan = name.cast<ffi::String>();
+      choice.plans.emplace_back(plan.data(), plan.size());
+    }
+    if (cuda::Has(object, "microseconds")) choice.microseconds = cuda::Real(object, "microseconds");
+    return choice;
+  }
+};
+
+/*! The stages of one form, each with its plan. */
+class GraphComputation : public Computation {
+ public:
+  GraphComputation(const Form& form, const Choice& choice) : between_(form.between), choice_(choice) {
+    if (choice.plans.size() != form.stages.size()) return;
+    for (size_t i = 0; i < form.stages.size(); ++i) {
+      std::unique_ptr<Stage> stage = form.stages[i]();
+      std::vector<Plan> found = stage->Plans(1, choice.plans[i]);
+      if (found.empty()) return;
+      needed_ = std::max(needed_, found[0].workspace);
+      steps_.push_back({std::move(stage), found[0]});
+    }
+    complete_ = true;
+  }
+
+  /*! Whether the library still has the plans of the choice. */
+  bool complete() const { return complete_; }
+  size_t workspace() const final { return Offset(between_) + needed_; }
+  std::string choice() const final { return choice_.Json(); }
+
+  void Run(const std::vector<void*>& pointers, void* workspace, cudaStream_t stream) const final {
+    std::vector<void*> all = pointers;
+    if (between_ > 0) all.push_back(workspace);
+    for (const auto& [stage, plan] : steps_) stage->Run(plan, all, static_cast<char*>(workspace) + Offset(between_), stream);
+  }
+
+  /*! Where the plans' own workspace starts, behind the memory between the stages. */
+  static size_t Offset(size_t between) { return (between + 255) / 256 * 256; }
+
+ private:
+  size_t between_, needed_ = 0;
+  Choice choice_;
+  std::vector<std::pair<std::unique_ptr<Stage>, Plan>> steps_;
+  bool complete_ = false;
+};
+
+/*! Memory to time a problem's forms on. */
+class Bench {
+ public:
+  Bench(const Problem& problem, size_t between, int device) : device_(device), stream_(cuda::Stream(device)) {
+    for (const View& view : problem.tensors) Add(view.Bytes());
+    Add(between);
+  }
+
+  /*! Seconds do not matter here: the least of some rounds, in microseconds, with the plans taking turns. */
+  std::vector<double> Time(const Stage& stage, const std::vector<Plan>& plans) const {
+    size_t most = 0;
+    for (const Plan& plan : plans) most = std::max(most, plan.workspace);
+    cuda::DeviceBuffer workspace(most, device_);
+    std::vector<double> best(plans.size(), std::numeric_limits<double>::infinity());
+    std::vector<bool> failed(plans.size(), false);
+    for (int round = 0; round <= kRounds; ++round) {
+      for (size_t i = 0; i < plans.size(); ++i) {
+        if (failed[i]) continue;
+        try {
+          double time = cuda::Microseconds(stream_, kRuns, [&] { stage.Run(plans[i], pointers_, workspace.data(), stream_); });
+          if (round > 0) best[i] = std::min(best[i], time);  // The first round loads the kernels.
+        } catch (const std::exception&) {
+          // A plan that the heuristics propose and the library then refuses costs itself only.
+          failed[i] = true;
+          best[i] = std::numeric_limits<double>::infinity();
+        }
+      }
+    }
+    return best;
+  }
+
+ private:
+  void Add(size_t bytes) {
+    buffers_.push_back(std::make_unique<cuda::DeviceBuffer>(bytes, device_));
+    pointers_.push_back(buffers_.back()->data());
+    // Small numbers in every format: zeros would save power, and time.
+    if (bytes > 0) COLLAGE_CUDA(cudaMemsetAsync, pointers_.back(), 0x3c, bytes, stream_);
+  }
+
+  int device_;
+  cudaStream_t stream_;
+  std::vector<std::unique_ptr<cuda::DeviceBuffer>> buffers_;
+  std::vector<void*> pointers_;
+};
+
+/*! The fastest plan of every stage of a form; none, and the reason, where a stage has no plan that runs. */
+inline std::optional<Choice> Timed(const Problem& problem, const Form& form, int device, std::string* reason) {
+  Choice choice{form.name, {}};
+  Bench bench(problem, form.between, device);
+  for (const auto& make : form.stages) {
+    std::unique_ptr<Stage> stage = make();
+    std::vector<Plan> plans = stage->Plans(kPlans, "");
+    std::vector<double> times = plans.empty() ? std::vector<double>() : bench.Time(*stage, plans);
+    auto least = std::min_element(times.begin(), times.end());
+    if (least == times.end() || *least == std::numeric_limits<double>::infinity()) {
+      *reason += "; " + form.name + ": " + (stage->reason.empty() ? "no plan runs" : stage->reason);
+      return std::nullopt;
+    }
+    choice.plans.push_back(plans[static_cast<size_t>(least - times.begin())].name);
+    choice.microseconds += *least;
+    choice.timed += static_cast<int64_t>(plans.size());
+  }
+  return choice;
+}
+
+/*! A problem with its plans ready: those of `given`, a choice as JSON, as far as the library has them; else the fastest. */
+inline std::shared_ptr<const Computation> Prepare(const Problem& problem, const std::string& given, int device) {
+  Handle(device);
+  Writer writer(problem, {device, nullptr});
+  std::vector<Form> forms = writer.Forms();
+  auto assembled = [&](const Choice& choice) -> std::shared_ptr<GraphComputation> {
+    for (const Form& form : forms) {
+      if (form.name != choice.form) continue;
+      auto computation = std::make_shared<GraphComputation>(form, choice);
+      if (computation->complete()) return computation;
+    }
+    return nullptr;
+  };
+  if (std::optional<Choice> known = Choice::Read(given)) {
+    if (auto computation = assembled(*known)) return computation;
+  }
+  std::optional<Choice> best;
+  std::string reasons;
+  for (const Form& form : forms) {
+    if (form.last_resort && best) continue;
+    std::optional<Choice> choice = Timed(problem, form, device, &reasons);
+    if (choice && (!best || choice->microseconds < best->microseconds)) best = choice;
+  }
+  if (!best) TVM_FFI_THROW(RuntimeError) << "cuDNN has no plan for this " << problem.op << reasons;
+  auto computation = assembled(*best);
+  if (computation == nullptr) TVM_FFI_THROW(RuntimeError) << "cuDNN does not find the plan " << best->plans[0] << " again";
+  return computation;
+}
+
+/*!
+ * The plans that cuDNN has for a problem on a device that need not be there, as JSON: form -> a list of names per stage.
+ *
+ * `device` describes it, as cuDNN's own JSON of device properties. The routines are not asked: they have no plans.
+ */
+inline std::string PlansFor(const Problem& problem, const std::string& device) {
+  Connect();
+  auto properties = std::make_shared<fe::DeviceProperties>();
+  fe::error_t status = properties->deserialize(std::vector<uint8_t>(device.begin(), device.end()));
+  if (status.is_bad()) TVM_FFI_THROW(ValueError) << "cuDNN does not understand the device: " << status.get_message();
+  Writer writer(problem, {0, properties});
+  json::Object result;
+  for (const Form& form : writer.Forms()) {
+    json::Array stages;
+    if (form.name == "routine") continue;
+    for (const auto& make : form.stages) {
+      json::Array names;
+      std::unique_ptr<Stage> stage = make();
+      for (const Plan& plan : stage->Plans(kPlans, "")) names.push_back(ffi::String(plan.name));
+      if (names.empty()) names.push_back(ffi::String("none: " + stage->reason));
+      stages.push_back(names);
+    }
+    result.Set(ffi::String(form.name), stages);
+  }
+  ffi::String text = json::Stringify(result);
+  return std::string(text.data(), text.size());
+}
+
+}  // namespace cudnn
+}  // namespace collage
+
+#endif  // COLLAGE_RUNTIME_CUDA_CUDNN_GRAPH_H_
