@@ -1,0 +1,88 @@
+"""The compiled kernels of a CUTLASS partition: carried behind its blob, and what was learnt of them.
+
+    blob (blob.py) | kernel library, compressed | kernel library, compressed | ...
+
+The header's "kernels" names them in order, with their compressed sizes. They are not tensors of the blob, because those
+go to the device.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+
+from collage.errors import CompiledModelError
+from collage.runtime.cuda.blob import unpack
+
+
+@dataclass(frozen=True)
+class KernelLibrary:
+    """A shared object with one kernel; its name says which."""
+
+    name: str
+    code: bytes
+
+    @property
+    def digest(self) -> str:
+        return hashlib.sha256(self.code).hexdigest()
+
+
+def describe(libraries: Sequence[KernelLibrary]) -> tuple[list[dict[str, Any]], bytes]:
+    """What the header's "kernels" says of the libraries, and the bytes to append to the blob."""
+    packed = [zlib.compress(library.code) for library in libraries]
+    entries = [{"name": x.name, "bytes": len(data)} for x, data in zip(libraries, packed, strict=True)]
+    return entries, b"".join(packed)
+
+
+def split(blob: bytes) -> tuple[dict[str, Any], list[KernelLibrary]]:
+    """The header of a partition's blob, and the kernels behind it.
+
+    Raises
+    ------
+    CompiledModelError: these bytes are not the whole blob of a CUTLASS partition.
+    """
+    header, _ = unpack(blob)
+    entries = header.get("kernels", [])
+    start = len(blob) - sum(entry["bytes"] for entry in entries)
+    libraries = []
+    try:
+        for entry in entries:
+            libraries.append(KernelLibrary(entry["name"], zlib.decompress(blob[start : start + entry["bytes"]])))
+            start += entry["bytes"]
+    except zlib.error as error:
+        raise CompiledModelError(f"the kernels of a CUTLASS partition are damaged: {error}") from error
+    return header, libraries
+
+
+def cache_folder() -> Path:
+    """Where compiled kernels and choices among them are kept."""
+    return Path(platformdirs.user_cache_dir("collage", appauthor=False)) / "cutlass"
+
+
+def read_choice(key: str, folder: Path) -> str | None:
+    """The kernel that was fastest for a problem, on a device, among the kernels that the key stands for."""
+    try:
+        kernel = json.loads((folder / "choices" / f"{key}.json").read_text())["kernel"]
+    except (OSError, ValueError, KeyError):
+        return None
+    return str(kernel)
+
+
+def write_choice(key: str, choice: Mapping[str, Any], folder: Path) -> None:
+    """Remember it. A folder that cannot be written costs only that kernels are timed again."""
+    target = folder / "choices" / f"{key}.json"
+    temporary = target.with_suffix(f".{os.getpid()}")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_text(json.dumps(dict(choice), sort_keys=True))
+        temporary.replace(target)
+    except OSError:
+        temporary.unlink(missing_ok=True)
