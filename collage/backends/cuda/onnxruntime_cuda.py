@@ -1,0 +1,113 @@
+"""ONNX Runtime on a CUDA device: a graph-style backend fed through ONNX.
+
+The package `onnxruntime-gpu` installs the module `onnxruntime`, as the package for CPUs does: where both are installed
+the later one has overwritten the earlier. With `onnxruntime-gpu` alone the CPU backend works as well.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from collage.backends.base import Availability, Backend, Style
+from collage.backends.cuda.onnx_half import export_any_float, refusal
+from collage.backends.source_digest import source_digest
+from collage.errors import PluginError
+from collage.runtime.devices import cuda_exists
+
+if TYPE_CHECKING:
+    from collage.graph.dataflow_graph import DataflowNode
+    from collage.rules.base import PartitionRule
+
+_PACKAGE = "onnxruntime-gpu"
+_PROVIDER = "capi/libonnxruntime_providers_cuda.so"
+#: Of a float32 partition; a float16 one computes in float16 and accumulates in float32.
+PRECISIONS = ("float32", "tf32")
+#: Ten bits are what float16 keeps.
+TF32_TOLERANCE = 1e-2
+
+
+class OnnxRuntimeCudaBackend(Backend):
+    """Regions of operators run by ONNX Runtime's CUDA execution provider.
+
+    Parameters
+    ----------
+    precision: of float32 products: "float32", or "tf32" with operands rounded to ten bits.
+    """
+
+    name: ClassVar[str] = "onnxruntime-cuda"
+    style: ClassVar[Style] = "graph"
+    device: ClassVar[str] = "cuda"
+    priority: ClassVar[int] = 20
+
+    def __init__(self, precision: str = "float32") -> None:
+        self.precision = precision
+
+    @property
+    def tolerance(self) -> float:
+        return TF32_TOLERANCE if self.precision == "tf32" else 0.0
+
+    def availability(self) -> Availability:
+        try:
+            version(_PACKAGE)
+        except PackageNotFoundError:
+            return Availability(False, f"{_PACKAGE} is not installed: `pip install {_PACKAGE}` in place of onnxruntime")
+        if not provider_is_there():
+            return Availability(
+                False,
+                f"the files of {_PACKAGE} were overwritten by those of onnxruntime, which has the same module: "
+                f"`pip uninstall onnxruntime {_PACKAGE}`, then `pip install {_PACKAGE}`",
+            )
+        if not cuda_exists():
+            return Availability(False, "no CUDA device was found")
+        return Availability(True)
+
+    def version(self) -> str:
+        return version(_PACKAGE)
+
+    def rule(self) -> PartitionRule:
+        from collage.rules.trees import graph_rule
+
+        return graph_rule(supports)
+
+    def configuration(self) -> dict[str, Any]:
+        """Precision, and the exporter and the engine as a digest of their code."""
+        code = source_digest(
+            *("backends/onnx_export/*.py", "backends/cuda/onnx_half.py", "backends/cuda/onnxruntime_cuda.py"),
+            *("frontend/precision.py", "runtime/engines/onnxruntime_cuda.py"),
+        )
+        return {"code": code, "precision": require_precision(self.precision)}
+
+    def engine_blob(self, function: Any) -> bytes:
+        """The partition as a serialised ONNX model."""
+        blob: bytes = export_any_float(function, str(function.attrs["global_symbol"])).SerializeToString()
+        return blob
+
+    def engine_options(self, threads: int) -> dict[str, Any]:
+        return {"threads": threads, "tf32": require_precision(self.precision) == "tf32"}
+
+
+def supports(node: DataflowNode) -> bool:
+    """Whether ONNX Runtime runs a node with the results that TVM gives."""
+    return refusal(node) is None
+
+
+def provider_is_there() -> bool:
+    """Whether the installed module has the CUDA execution provider; it is looked for, not loaded."""
+    spec = find_spec("onnxruntime")
+    folders = list(spec.submodule_search_locations or []) if spec is not None else []
+    return any((Path(folder) / _PROVIDER).is_file() for folder in folders)
+
+
+def require_precision(precision: str) -> str:
+    """The precision, if it is one.
+
+    Raises
+    ------
+    PluginError: it is not.
+    """
+    if precision not in PRECISIONS:
+        raise PluginError(f"the precision of float32 products is {' or '.join(PRECISIONS)}, not {precision!r}")
+    return precision
