@@ -1,0 +1,285 @@
+/*!
+ * Matrix products by cuBLASLt: D = act(alpha * lhs x rhs + bias + residual), batched, one partition per product.
+ *
+ * cuBLASLt's heuristic proposes algorithms; the first ones are timed once per problem and process when the partition's
+ * function is made, unless the header brings a "choice" of this library version. After that a call allocates nothing.
+ */
+#include "cublas_problem.h"
+
+#include <algorithm>
+#include <limits>
+
+#include <tvm/ffi/reflection/registry.h>
+
+namespace collage {
+namespace cublas {
+
+using Preference = Owned<cublasLtMatmulPreference_t>;
+
+/*! What cuBLAS itself takes on Hopper. */
+constexpr size_t kWorkspace = size_t{32} << 20;
+/*! How many of the heuristic's proposals are timed, in how many rounds, and runs per round. */
+constexpr int kProposals = 8, kRounds = 5, kRuns = 4;
+/*! Alignment that arguments have to have; weights have cudaMalloc's. */
+constexpr uint32_t kArgumentAlignment = 16, kWeightAlignment = 256;
+
+/*! The algorithm of a problem, and what the timing of the proposals gave. */
+struct Choice {
+  cublasLtMatmulAlgo_t algorithm{};
+  size_t workspace = 0;
+  std::vector<float> microseconds;
+
+  std::string Json() const {
+    static const char* digits = "0123456789abcdef";
+    std::string text;
+    const auto* bytes = reinterpret_cast<const unsigned char*>(&algorithm);
+    for (size_t i = 0; i < sizeof(algorithm); ++i) text += {digits[bytes[i] >> 4], digits[bytes[i] & 15]};
+    json::Array times;
+    for (float value : microseconds) times.push_back(static_cast<double>(value));
+    json::Object object;
+    object.Set(ffi::String("algorithm"), ffi::String(text));
+    object.Set(ffi::String("version"), static_cast<int64_t>(COLLAGE_FUNCTION(kLibrary, cublasLtGetVersion)()));
+    object.Set(ffi::String("microseconds"), times);
+    ffi::String result = json::Stringify(object);
+    return std::string(result.data(), result.size());
+  }
+
+  /*! The algorithm of a header's "choice"; none when another version of the library made it. */
+  static std::optional<cublasLtMatmulAlgo_t> Read(const json::Object& header) {
+    if (!cuda::Has(header, "choice")) return std::nullopt;
+    json::Object object = cuda::Child(header, "choice");
+    if (Int(object, "version") != static_cast<int64_t>(COLLAGE_FUNCTION(kLibrary, cublasLtGetVersion)())) return std::nullopt;
+    std::string text = Text(object, "algorithm");
+    cublasLtMatmulAlgo_t algorithm;
+    if (text.size() != 2 * sizeof(algorithm)) TVM_FFI_THROW(ValueError) << "the header's choice is no cuBLASLt algorithm";
+    auto* bytes = reinterpret_cast<unsigned char*>(&algorithm);
+    for (size_t i = 0; i < sizeof(algorithm); ++i) {
+      bytes[i] = static_cast<unsigned char>(std::stoi(text.substr(2 * i, 2), nullptr, 16));
+    }
+    return algorithm;
+  }
+};
+
+/*! One handle per device, never destroyed: at the end of the process the driver may go first. */
+cublasLtHandle_t Handle(int device) {
+  static std::mutex mutex;
+  static auto* handles = new std::map<int, cublasLtHandle_t>();
+  std::lock_guard<std::mutex> lock(mutex);
+  auto found = handles->find(device);
+  if (found != handles->end()) return found->second;
+  cuda::DeviceGuard guard(device);
+  cublasLtHandle_t handle = nullptr;
+  COLLAGE_CUBLAS(cublasLtCreate, &handle);
+  handles->emplace(device, handle);
+  return handle;
+}
+
+/*! A partition on a device, ready to be called. */
+class Product {
+ public:
+  Product(const Blob& blob, int device)
+      : problem_(blob.header),
+        descriptions_(problem_),
+        device_(device),
+        count_(Int(blob.header, "arguments")),
+        constants_(blob, device),
+        lhs_(cuda::Operand::Read(problem_.lhs.reference, constants_)),
+        rhs_(cuda::Operand::Read(problem_.rhs.reference, constants_)),
+        output_(cuda::Operand::Read(problem_.output.reference, constants_)) {
+    if (problem_.bias) bias_ = cuda::Operand::Read(*problem_.bias, constants_);
+    if (problem_.residual) residual_ = cuda::Operand::Read(*problem_.residual, constants_);
+    cuda::DeviceGuard guard(device);
+    choice_ = Choose(blob);
+    cuda::Workspace::Reserve(device, choice_.workspace);
+  }
+
+  const Choice& choice() const { return choice_; }
+
+  void Run(ffi::PackedArgs args) {
+    cuda::Arguments arguments(args, count_, device_);
+    Pointers at{Aligned(lhs_, arguments, Alignment(lhs_, 0)), Aligned(rhs_, arguments, Alignment(rhs_, 1)),
+                Aligned(output_, arguments, Alignment(output_, 2)), nullptr, nullptr};
+    if (residual_) at.residual = Aligned(*residual_, arguments, Alignment(*residual_, 2));
+    if (bias_) at.bias = Aligned(*bias_, arguments, kArgumentAlignment);
+    cuda::DeviceGuard guard(device_);
+    Launch(at, choice_.algorithm, cuda::Workspace::Pointer(device_), choice_.workspace, cuda::Stream(device_));
+  }
+
+ private:
+  struct Pointers {
+    void *lhs, *rhs, *output, *residual, *bias;
+  };
+
+  void Launch(const Pointers& at, const cublasLtMatmulAlgo_t& algorithm, void* workspace, size_t bytes, cudaStream_t stream) {
+    if (bias_ && at.bias != bias_set_) SetBias(at.bias);
+    float beta = residual_ ? 1.0f : 0.0f;
+    for (const std::vector<int64_t>& offset : problem_.offsets) {
+      const void* lhs = Shift(at.lhs, offset[0], problem_.in);
+      const void* rhs = Shift(at.rhs, offset[1], problem_.in);
+      void* output = Shift(at.output, offset[2], problem_.out);
+      const void* residual = residual_ ? Shift(at.residual, offset[2], problem_.out) : output;
+      COLLAGE_CUBLAS(cublasLtMatmul, Handle(device_), descriptions_.product->get(), &problem_.alpha, rhs, descriptions_.a->get(),
+                     lhs, descriptions_.b->get(), &beta, residual, descriptions_.d->get(), output, descriptions_.d->get(),
+                     &algorithm, workspace, bytes, stream);
+    }
+  }
+
+  void SetBias(void* pointer) {
+    descriptions_.Set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, pointer);
+    bias_set_ = pointer;
+  }
+
+  static void* Shift(void* start, int64_t elements, cudaDataType_t type) {
+    return static_cast<char*>(start) + elements * ItemSize(type);
+  }
+
+  /*! What every pointer of an operand is a multiple of; `position` is its place in the triples of offsets. */
+  uint32_t Alignment(const cuda::Operand& operand, size_t position) const {
+    uint32_t alignment = operand.argument >= 0 ? kArgumentAlignment : kWeightAlignment;
+    int64_t size = ItemSize(position == 2 ? problem_.out : problem_.in);
+    for (const std::vector<int64_t>& offset : problem_.offsets) {
+      while (offset[position] * size % alignment != 0) alignment /= 2;
+    }
+    return alignment;
+  }
+
+  void* Aligned(const cuda::Operand& operand, const cuda::Arguments& arguments, uint32_t alignment) const {
+    void* pointer = operand.pointer(arguments);
+    if (reinterpret_cast<uintptr_t>(pointer) % alignment != 0) {
+      TVM_FFI_THROW(ValueError) << "cuBLASLt: argument " << operand.argument << " is not aligned to " << alignment << " bytes";
+    }
+    return pointer;
+  }
+
+  Choice Choose(const Blob& blob) {
+    std::optional<cublasLtMatmulAlgo_t> given = Choice::Read(blob.header);
+    if (given) {
+      cublasLtMatmulHeuristicResult_t result{};
+      cublasStatus_t status = COLLAGE_FUNCTION(kLibrary, cublasLtMatmulAlgoCheck)(
+          Handle(device_), descriptions_.product->get(), descriptions_.a->get(), descriptions_.b->get(), descriptions_.d->get(),
+          descriptions_.d->get(), &*given, &result);
+      if (status == CUBLAS_STATUS_SUCCESS && result.state == CUBLAS_STATUS_SUCCESS) return {*given, result.workspaceSize, {}};
+    }
+    static std::mutex mutex;
+    static std::map<std::pair<int, std::string>, Choice> known;
+    std::lock_guard<std::mutex> lock(mutex);
+    auto found = known.find({device_, blob.text});
+    if (found == known.end()) found = known.emplace(std::make_pair(device_, blob.text), Timed()).first;
+    return found->second;
+  }
+
+  /*! The fastest of the heuristic's proposals, on scratch memory. */
+  Choice Timed() {
+    cuda::DeviceBuffer lhs(Bytes(problem_.lhs, problem_.in, problem_.m, problem_.k, 0), device_);
+    cuda::DeviceBuffer rhs(Bytes(problem_.rhs, problem_.in, problem_.k, problem_.n, 1), device_);
+    cuda::DeviceBuffer output(Bytes(problem_.output, problem_.out, problem_.m, problem_.n, 2), device_);
+    cuda::DeviceBuffer residual(residual_ ? Bytes(problem_.output, problem_.out, problem_.m, problem_.n, 2) : 0, device_);
+    cuda::DeviceBuffer bias(bias_ ? static_cast<size_t>(problem_.n * ItemSize(problem_.out)) : 0, device_);
+    Pointers at{lhs.data(), rhs.data(), output.data(), residual.data(), bias.data()};
+    cudaStream_t stream = cuda::Stream(device_);
+    // Small numbers in every format: zeros would save power, and time.
+    COLLAGE_CUDA(cudaMemsetAsync, lhs.data(), 0x3c, Bytes(problem_.lhs, problem_.in, problem_.m, problem_.k, 0), stream);
+    COLLAGE_CUDA(cudaMemsetAsync, rhs.data(), 0x3c, Bytes(problem_.rhs, problem_.in, problem_.k, problem_.n, 1), stream);
+    if (bias_) SetBias(bias.data());
+
+    std::vector<cublasLtMatmulHeuristicResult_t> proposals = Proposals();
+    size_t most = 0;
+    for (const auto& proposal : proposals) most = std::max(most, proposal.workspaceSize);
+    cuda::DeviceBuffer workspace(most, device_);
+    std::vector<float> best(proposals.size(), std::numeric_limits<float>::infinity());
+    for (int round = 0; round <= kRounds; ++round) {
+      for (size_t i = 0; i < proposals.size(); ++i) {
+        float time = cuda::Microseconds(stream, kRuns, [&]() {
+          Launch(at, proposals[i].algo, workspace.data(), proposals[i].workspaceSize, stream);
+        });
+        if (round > 0) best[i] = std::min(best[i], time);  // The first round loads the kernels.
+      }
+    }
+    size_t winner = static_cast<size_t>(std::min_element(best.begin(), best.end()) - best.begin());
+    bias_set_ = nullptr;
+    return {proposals[winner].algo, proposals[winner].workspaceSize, best};
+  }
+
+  std::vector<cublasLtMatmulHeuristicResult_t> Proposals() {
+    cublasLtMatmulPreference_t handle = nullptr;
+    COLLAGE_CUBLAS(cublasLtMatmulPreferenceCreate, &handle);
+    Preference preference(
+        handle, [](cublasLtMatmulPreference_t h) { COLLAGE_FUNCTION(kLibrary, cublasLtMatmulPreferenceDestroy)(h); });
+    auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
+      COLLAGE_CUBLAS(cublasLtMatmulPreferenceSetAttribute, handle, attribute, &value, sizeof(value));
+    };
+    set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(kWorkspace));
+    // Partial sums stay in float32 when K is split, whatever D's dtype is.
+    set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+        static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_INPLACE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
+    uint32_t at_output = Alignment(output_, 2);
+    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, Alignment(rhs_, 1));
+    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, Alignment(lhs_, 0));
+    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, residual_ ? Alignment(*residual_, 2) : at_output);
+    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, at_output);
+    std::vector<cublasLtMatmulHeuristicResult_t> results(kProposals);
+    int count = 0;
+    COLLAGE_CUBLAS(cublasLtMatmulAlgoGetHeuristic, Handle(device_), descriptions_.product->get(), descriptions_.a->get(),
+                   descriptions_.b->get(), descriptions_.d->get(), descriptions_.d->get(), handle, kProposals, results.data(),
+                   &count);
+    results.resize(static_cast<size_t>(count));
+    results.erase(std::remove_if(results.begin(), results.end(),
+                                 [](const auto& result) { return result.state != CUBLAS_STATUS_SUCCESS; }),
+                  results.end());
+    if (results.empty()) TVM_FFI_THROW(RuntimeError) << "cuBLASLt has no algorithm for this product";
+    return results;
+  }
+
+  /*! How far an operand of rows x cols (row-major terms) reaches. */
+  size_t Bytes(const Matrix& matrix, cudaDataType_t type, int64_t rows, int64_t cols, size_t position) const {
+    if (matrix.transposed) std::swap(rows, cols);
+    int64_t last = (problem_.batch - 1) * matrix.stride + (rows - 1) * matrix.ld + cols, furthest = 0;
+    for (const std::vector<int64_t>& offset : problem_.offsets) furthest = std::max(furthest, offset[position]);
+    return static_cast<size_t>((furthest + last) * ItemSize(type));
+  }
+
+  Problem problem_;
+  Descriptions descriptions_;
+  int device_;
+  int64_t count_;
+  cuda::Constants constants_;
+  cuda::Operand lhs_, rhs_, output_;
+  std::optional<cuda::Operand> bias_, residual_;
+  void* bias_set_ = nullptr;
+  Choice choice_;
+};
+
+int DeviceOf(const ffi::String& options) {
+  json::Object object = cuda::ParseObject(std::string(options.data(), options.size()));
+  return cuda::Has(object, "device") ? static_cast<int>(Int(object, "device")) : 0;
+}
+
+/*! The partition's function: input tensors, then the output. */
+ffi::Function Create(const ffi::Bytes& bytes, const ffi::String& options) {
+  auto product = std::make_shared<Product>(Blob(bytes), DeviceOf(options));
+  return ffi::Function::FromPacked([product](ffi::PackedArgs args, ffi::Any*) { product->Run(args); });
+}
+
+/*! The algorithm that a partition runs, as JSON: goes into the header as "choice" to be kept. */
+ffi::String ChoiceOf(const ffi::Bytes& bytes, const ffi::String& options) {
+  return ffi::String(Product(Blob(bytes), DeviceOf(options)).choice().Json());
+}
+
+/*! Whether the library takes the descriptions of a partition; throws its reason when it does not. Needs no device. */
+void Describe(const ffi::Bytes& bytes) { Descriptions descriptions{Problem(Blob(bytes).header)}; }
+
+/*! Several loaded models may carry a copy of this; the first one registers. */
+void Register() {
+  if (ffi::Function::GetGlobal("collage.cuda.cublas.create").has_value()) return;
+  tvm::ffi::reflection::GlobalDef()
+      .def("collage.cuda.cublas.create", Create)
+      .def("collage.cuda.cublas.choice", ChoiceOf)
+      .def("collage.cuda.cublas.describe", Describe)
+      .def("collage.cuda.cublas.version",
+           []() { return static_cast<int64_t>(COLLAGE_FUNCTION(kLibrary, cublasLtGetVersion)()); });
+}
+
+}  // namespace cublas
+}  // namespace collage
+
+TVM_FFI_STATIC_INIT_BLOCK() { collage::cublas::Register(); }

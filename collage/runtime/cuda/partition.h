@@ -1,0 +1,304 @@
+/*!
+ * What the CUDA engines have in common: reading the blob of a partition (blob.py), its weights on the device, the stream
+ * and workspace that it runs with, and NVIDIA's libraries, of which no function is linked: each is looked up by name when
+ * it is first called, so that one object file serves machines with and without them.
+ *
+ * With COLLAGE_EMULATE the same engines run on host memory: tests put stand-ins of NVIDIA's headers first on the include
+ * path, and every function is called directly.
+ */
+#ifndef COLLAGE_RUNTIME_CUDA_PARTITION_H_
+#define COLLAGE_RUNTIME_CUDA_PARTITION_H_
+
+#include <cuda_runtime_api.h>
+#include <dlfcn.h>
+#include <tvm/ffi/container/tensor.h>
+#include <tvm/ffi/extra/c_env_api.h>
+#include <tvm/ffi/extra/json.h>
+#include <tvm/ffi/function.h>
+#include <tvm/ffi/string.h>
+
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#define COLLAGE_TEXT_(x) #x
+#define COLLAGE_TEXT(x) COLLAGE_TEXT_(x)
+
+#ifdef COLLAGE_EMULATE
+#define COLLAGE_FUNCTION(library, name) (&::name)
+#else
+/*! The function `name` of a shared library, as its header declares it; found on the first call. */
+#define COLLAGE_FUNCTION(library, name)                                                            \
+  ([]() {                                                                                          \
+    static auto found = reinterpret_cast<decltype(&::name)>(::collage::cuda::Lookup(library, #name)); \
+    return found;                                                                                  \
+  }())
+#endif
+
+/*! Call a function of the CUDA runtime; an error is thrown with the function's name and CUDA's own words. */
+#define COLLAGE_CUDA(name, ...) \
+  ::collage::cuda::Check(COLLAGE_FUNCTION(::collage::cuda::kRuntimeLibrary, name)(__VA_ARGS__), #name)
+
+namespace collage {
+namespace cuda {
+namespace ffi = tvm::ffi;
+namespace json = tvm::ffi::json;
+
+#if CUDART_VERSION / 1000 == 12
+constexpr const char* kRuntimeLibrary = "libcudart.so.12";
+#else
+constexpr const char* kRuntimeLibrary = "libcudart.so.13";
+#endif
+
+#ifdef COLLAGE_EMULATE
+constexpr DLDeviceType kDevice = kDLCPU;
+#else
+constexpr DLDeviceType kDevice = kDLCUDA;
+#endif
+
+/*! The address of a function. The library may be loaded already (by its full path, see native.py). */
+inline void* Lookup(const char* library, const char* name) {
+  void* handle = dlopen(library, RTLD_NOW | RTLD_GLOBAL);
+  if (handle == nullptr) TVM_FFI_THROW(RuntimeError) << library << " cannot be loaded: " << dlerror();
+  void* found = dlsym(handle, name);
+  if (found == nullptr) TVM_FFI_THROW(RuntimeError) << library << " has no function " << name;
+  return found;
+}
+
+inline void Check(cudaError_t status, const char* call) {
+  if (status == cudaSuccess) return;
+  TVM_FFI_THROW(RuntimeError) << call << ": " << COLLAGE_FUNCTION(kRuntimeLibrary, cudaGetErrorString)(status);
+}
+
+/*! The stream that TVM runs on now; the host emulation has none. */
+inline cudaStream_t Stream(int device) { return static_cast<cudaStream_t>(TVMFFIEnvGetStream(kDevice, device)); }
+
+/*! Makes a device the current one, and the one before again at the end. */
+class DeviceGuard {
+ public:
+  explicit DeviceGuard(int device) {
+    COLLAGE_CUDA(cudaGetDevice, &before_);
+    changed_ = before_ != device;
+    if (changed_) COLLAGE_CUDA(cudaSetDevice, device);
+  }
+  ~DeviceGuard() {
+    if (changed_) COLLAGE_FUNCTION(kRuntimeLibrary, cudaSetDevice)(before_);
+  }
+  DeviceGuard(const DeviceGuard&) = delete;
+  DeviceGuard& operator=(const DeviceGuard&) = delete;
+
+ private:
+  int before_ = 0;
+  bool changed_ = false;
+};
+
+/*! Device memory, freed at the end; zero bytes are no memory. */
+class DeviceBuffer {
+ public:
+  DeviceBuffer(size_t bytes, int device) {
+    if (bytes == 0) return;
+    DeviceGuard guard(device);
+    COLLAGE_CUDA(cudaMalloc, &data_, bytes);
+  }
+  ~DeviceBuffer() {
+    // When the process ends the driver may be gone already: nothing to be done about an error here.
+    if (data_ != nullptr) COLLAGE_FUNCTION(kRuntimeLibrary, cudaFree)(data_);
+  }
+  DeviceBuffer(const DeviceBuffer&) = delete;
+  DeviceBuffer& operator=(const DeviceBuffer&) = delete;
+  void* data() const { return data_; }
+
+ private:
+  void* data_ = nullptr;
+};
+
+inline bool Has(const json::Object& object, const char* key) { return object.count(ffi::String(key)) > 0; }
+
+inline ffi::Any Get(const json::Object& object, const char* key) {
+  if (!Has(object, key)) TVM_FFI_THROW(ValueError) << "the blob's header has no \"" << key << "\"";
+  return object.at(ffi::String(key));
+}
+
+inline int64_t Int(const json::Object& object, const char* key) { return Get(object, key).cast<int64_t>(); }
+inline double Real(const json::Object& object, const char* key) { return Get(object, key).cast<double>(); }
+inline bool Flag(const json::Object& object, const char* key) { return Get(object, key).cast<bool>(); }
+
+inline std::string Text(const json::Object& object, const char* key) {
+  ffi::String text = Get(object, key).cast<ffi::String>();
+  return std::string(text.data(), text.size());
+}
+
+inline json::Object Child(const json::Object& object, const char* key) { return Get(object, key).cast<json::Object>(); }
+
+inline std::vector<int64_t> Ints(const ffi::Any& list) {
+  std::vector<int64_t> values;
+  for (const ffi::Any& value : list.cast<json::Array>()) values.push_back(value.cast<int64_t>());
+  return values;
+}
+
+inline std::vector<int64_t> Ints(const json::Object& object, const char* key) { return Ints(Get(object, key)); }
+
+inline json::Object ParseObject(const std::string& text) {
+  ffi::String error;
+  ffi::Any value = json::Parse(ffi::String(text), &error);
+  if (!error.empty()) TVM_FFI_THROW(ValueError) << "the header is not JSON: " << std::string(error.data(), error.size());
+  return value.cast<json::Object>();
+}
+
+/*! The parts of a blob; it keeps no copy, so the bytes have to outlive it. */
+class Blob {
+ public:
+  explicit Blob(const ffi::Bytes& bytes) {
+    constexpr size_t kStart = 16, kAlignment = 256;
+    const char* begin = bytes.data();
+    if (bytes.size() < kStart || std::memcmp(begin, "CLGCUDA1", 8) != 0) {
+      TVM_FFI_THROW(ValueError) << "not the blob of a CUDA partition";
+    }
+    uint64_t length;
+    std::memcpy(&length, begin + 8, sizeof(length));
+    if (length > bytes.size() - kStart) TVM_FFI_THROW(ValueError) << "the blob of a CUDA partition is truncated";
+    text = std::string(begin + kStart, length);
+    header = ParseObject(text);
+    size_t data = (kStart + length + kAlignment - 1) / kAlignment * kAlignment;
+    tensors_ = begin + data;
+    for (const auto& [name, value] : Child(header, "tensors")) {
+      json::Object entry = value.cast<json::Object>();
+      size_t end = static_cast<size_t>(Int(entry, "offset")) + static_cast<size_t>(Int(entry, "bytes"));
+      if (data > bytes.size() || end > bytes.size() - data) {
+        TVM_FFI_THROW(ValueError) << "the blob of a CUDA partition is truncated";
+      }
+      if (end > size_) size_ = end;
+    }
+  }
+  /*! All tensors, in one piece: `header["tensors"][name]["offset"]` says where each starts. */
+  const char* data() const { return tensors_; }
+  size_t size() const { return size_; }
+
+  std::string text;
+  json::Object header;
+
+ private:
+  const char* tensors_ = nullptr;
+  size_t size_ = 0;
+};
+
+/*! The tensors of a blob on the device, in one allocation, each aligned to 256 bytes. */
+class Constants {
+ public:
+  Constants(const Blob& blob, int device) : memory_(blob.size(), device) {
+    DeviceGuard guard(device);
+    if (blob.size() > 0) COLLAGE_CUDA(cudaMemcpy, memory_.data(), blob.data(), blob.size(), cudaMemcpyHostToDevice);
+    for (const auto& [name, value] : Child(blob.header, "tensors")) {
+      ffi::String key = name.cast<ffi::String>();
+      places_[std::string(key.data(), key.size())] =
+          static_cast<char*>(memory_.data()) + Int(value.cast<json::Object>(), "offset");
+    }
+  }
+  void* at(const std::string& name) const {
+    auto found = places_.find(name);
+    if (found == places_.end()) TVM_FFI_THROW(ValueError) << "the blob has no tensor " << name;
+    return found->second;
+  }
+
+ private:
+  DeviceBuffer memory_;
+  std::map<std::string, void*> places_;
+};
+
+/*! The tensors that a partition's function was called with: inputs, then outputs; on the engine's device and compact. */
+class Arguments {
+ public:
+  Arguments(ffi::PackedArgs args, int64_t count, int device) : args_(args) {
+    if (args.size() != count) {
+      TVM_FFI_THROW(ValueError) << "the partition takes " << count << " tensors, " << args.size() << " were given";
+    }
+    for (int i = 0; i < args.size(); ++i) {
+      DLDevice where = tensor(i)->device;
+      if (where.device_type != kDevice || where.device_id != device) {
+        TVM_FFI_THROW(ValueError) << "tensor " << i << " is on device (" << where.device_type << ", " << where.device_id
+                                  << "), the partition runs on (" << kDevice << ", " << device << ")";
+      }
+    }
+  }
+  void* data(int64_t i) const { return static_cast<char*>(tensor(i)->data) + tensor(i)->byte_offset; }
+
+ private:
+  DLTensor* tensor(int64_t i) const { return args_[static_cast<int>(i)].cast<DLTensor*>(); }
+
+  ffi::PackedArgs args_;
+};
+
+/*! An operand of the computation: an argument of the function, or a tensor of the blob. */
+struct Operand {
+  int64_t argument = -1;
+  void* constant = nullptr;
+
+  /*! From {"arg": i} or {"tensor": name}. */
+  static Operand Read(const json::Object& reference, const Constants& constants) {
+    if (Has(reference, "arg")) return {Int(reference, "arg"), nullptr};
+    return {-1, constants.at(Text(reference, "tensor"))};
+  }
+  void* pointer(const Arguments& arguments) const { return argument >= 0 ? arguments.data(argument) : constant; }
+};
+
+/*!
+ * Scratch memory of a device, shared by all partitions of an engine, which run one after another on TVM's stream. It is
+ * reserved when a partition's function is made and never freed: a captured CUDA graph may hold its address.
+ */
+class Workspace {
+ public:
+  static void Reserve(int device, size_t bytes) {
+    std::lock_guard<std::mutex> lock(Mutex());
+    Entry& entry = Entries()[device];
+    if (bytes <= entry.bytes) return;
+    entry.buffers.push_back(std::make_unique<DeviceBuffer>(bytes, device));
+    entry.bytes = bytes;
+  }
+  static void* Pointer(int device) {
+    std::lock_guard<std::mutex> lock(Mutex());
+    Entry& entry = Entries()[device];
+    return entry.buffers.empty() ? nullptr : entry.buffers.back()->data();
+  }
+
+ private:
+  struct Entry {
+    size_t bytes = 0;
+    std::vector<std::unique_ptr<DeviceBuffer>> buffers;
+  };
+  static std::mutex& Mutex() {
+    static std::mutex mutex;
+    return mutex;
+  }
+  // Never destroyed: at the end of the process the driver may go first.
+  static std::map<int, Entry>& Entries() {
+    static auto* entries = new std::map<int, Entry>();
+    return *entries;
+  }
+};
+
+/*! Microseconds that one of `repeats` runs takes, by events on the stream; waits for them. For creation only. */
+template <typename Run>
+float Microseconds(cudaStream_t stream, int repeats, Run&& run) {
+  cudaEvent_t start, stop;
+  COLLAGE_CUDA(cudaEventCreate, &start);
+  COLLAGE_CUDA(cudaEventCreate, &stop);
+  COLLAGE_CUDA(cudaEventRecord, start, stream);
+  for (int i = 0; i < repeats; ++i) run();
+  COLLAGE_CUDA(cudaEventRecord, stop, stream);
+  COLLAGE_CUDA(cudaEventSynchronize, stop);
+  float milliseconds = 0;
+  COLLAGE_CUDA(cudaEventElapsedTime, &milliseconds, start, stop);
+  COLLAGE_CUDA(cudaEventDestroy, start);
+  COLLAGE_CUDA(cudaEventDestroy, stop);
+  return milliseconds * 1000 / static_cast<float>(repeats);
+}
+
+}  // namespace cuda
+}  // namespace collage
+
+#endif  // COLLAGE_RUNTIME_CUDA_PARTITION_H_
