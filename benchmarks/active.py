@@ -17,9 +17,9 @@ from rich.table import Table
 from benchmarks.estimator_networks import Network, leave_out, read_records
 from benchmarks.workloads import NAMES
 from collage.candidates import CandidatePartition
+from collage.choose import resolve_backends
 from collage.cost import Cost
 from collage.estimate import CostEstimator, Workload
-from collage.partitioner import resolve_backends
 from collage.search import SearchProblem
 from estimators.active import ActiveEstimator
 from estimators.cost_model import CostModel

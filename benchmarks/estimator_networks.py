@@ -3,12 +3,14 @@
 A network's records are those of its candidates. Whatever has the structure of one of them, measured for whichever
 network, is not in the training set when that network is tested. Records of no network at all are variants that were
 collected on purpose (`collage records collect`), and they may have been made around the tested network: those whose
-operators (shapes aside) only the tested network has are left out as well.
+operators (shapes aside) only the tested network has are left out as well. Records of designed blocks (`collage records
+collect --designed`), which anybody can have without knowing the network, are told apart by their logs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -33,6 +35,16 @@ Key = tuple[str, str, Composites]
 #: Seconds between two records beyond which nobody was measuring.
 _PAUSE_S = 60.0
 _SQLITE = b"SQLite format 3\0"
+NO_NETWORK = "none"
+
+
+@dataclass(frozen=True)
+class Belongings:
+    """What records are attributed to a network by: structures and skeletons of all its candidates."""
+
+    name: str
+    structures: frozenset[str]
+    skeletons: frozenset[str]
 
 
 class Network:
@@ -74,6 +86,23 @@ class Network:
         return frozenset(skeleton(workload.description) for workload in unique.values())
 
 
+def belongings_of(
+    name: str, backends: Mapping[str, Backend], threads: int, cache: Path
+) -> tuple[Belongings, Network | None]:
+    """Looked up in a cache, a JSON file; else of the network, which is built, and comes along."""
+    configured = {backend: [b.version(), b.configuration()] for backend, b in sorted(backends.items())}
+    key = json.dumps([name, threads, configured], sort_keys=True)
+    known = json.loads(cache.read_text()) if cache.exists() else {}
+    if key in known:
+        structures, skeletons = (frozenset(found) for found in known[key])
+        return Belongings(name, structures, skeletons), None
+    network = Network(name, backends, threads)
+    known[key] = [sorted(network.structures), sorted(network.skeletons)]
+    cache.parent.mkdir(parents=True, exist_ok=True)
+    cache.write_text(json.dumps(known))
+    return Belongings(name, network.structures, network.skeletons), network
+
+
 def enumerate_candidates(graph: DataflowGraph, backends: Mapping[str, Backend]) -> CandidateSet:
     """Phases 1 and 2 of the partitioner."""
     return gather_candidates(graph, [PartitionSpec(backend.rule(), name) for name, backend in backends.items()])
@@ -106,38 +135,64 @@ def read_records(sources: Iterable[Path], threads: int) -> dict[Key, Record]:
 
 @dataclass(frozen=True)
 class Fold:
-    """One network left out: what a model is trained on, and what it is tested on. Both hold valid records only."""
+    """One network left out: what a model is trained on, and what it is tested on. Both hold valid records only.
+
+    Attributes
+    ----------
+    groups: of each training record, the network that it belongs to (the first of several), or `NO_NETWORK`.
+    designed: of each training record, whether it is of a designed block.
+    """
 
     tested: str
     training: tuple[Record, ...]
+    groups: tuple[str, ...]
+    designed: tuple[bool, ...]
     test: tuple[Record, ...]
 
 
-def leave_out(tested: Network, networks: Sequence[Network], records: Mapping[Key, Record]) -> Fold:
+def leave_out(
+    tested: Network,
+    networks: Sequence[Network | Belongings],
+    records: Mapping[Key, Record],
+    designed: Collection[Key] = (),
+) -> Fold:
     """The fold in which `tested`, one of `networks`, is the test.
+
+    Parameters
+    ----------
+    tested, networks: see above.
+    records: of all networks, and of none.
+    designed: which of them are of designed blocks: of these, only the structures of the tested network are left out.
 
     Raises
     ------
     RecordsError: there is no valid record of the network, or none besides.
     """
     named = frozenset().union(*(network.structures for network in networks))
-    elsewhere = frozenset().union(*(network.skeletons for network in networks if network is not tested))
+    elsewhere = frozenset().union(*(network.skeletons for network in networks if network.name != tested.name))
     keys = set(tested.keys.values())
     valid = {key: record for key, record in records.items() if record.status == "ok"}
 
-    def may_train(record: Record) -> bool:
+    def may_train(key: Key, record: Record) -> bool:
         if record.key.structure in tested.structures:
             return False
-        if record.key.structure in named or record.description is None:
+        if key in designed or record.key.structure in named or record.description is None:
             return True
         kind = skeleton(record.description)
         return kind in elsewhere or kind not in tested.skeletons
 
-    training = tuple(record for record in valid.values() if may_train(record))
+    kept = {key: record for key, record in valid.items() if may_train(key, record)}
+    training, marks = tuple(kept.values()), tuple(key in designed for key in kept)
     test = tuple(record for key, record in valid.items() if key in keys)
     if not training or not test:
         raise RecordsError(f"{tested.name}: {len(test)} valid records to test on, {len(training)} to train on")
-    return Fold(tested.name, training, test)
+    return Fold(tested.name, training, groups_of(training, networks), marks, test)
+
+
+def groups_of(records: Sequence[Record], networks: Sequence[Network | Belongings]) -> tuple[str, ...]:
+    """The network that each record belongs to (the first of several), or `NO_NETWORK`."""
+    owners = {structure: network.name for network in reversed(networks) for structure in network.structures}
+    return tuple(owners.get(record.key.structure, NO_NETWORK) for record in records)
 
 
 def recorded_tuning_seconds(network: Network, records: Mapping[Key, Record]) -> float:

@@ -5,31 +5,42 @@ candidates take. The table compares the learned model with the roofline alone, a
 and the nearest recorded neighbour; MAPE is the mean absolute percentage error. Then placements are searched with the
 told costs, and charged with the recorded ones (`--end-to-end` runs both placements by turns). Goals: regret of at most
 1.03 in the median and 1.10 at worst, and under 2 s for placing ResNet-50 and BERT by prediction alone.
+
+What was found is written network by network (`--out`), and the same command goes on where it was interrupted.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import hashlib
 import math
 import sys
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 from rich.console import Console
 from rich.table import Table
 
 from benchmarks.estimator_baselines import BASELINES, Model
-from benchmarks.estimator_networks import Key, Network, leave_out, read_records, recorded_tuning_seconds
+from benchmarks.estimator_networks import (
+    Belongings,
+    Key,
+    Network,
+    belongings_of,
+    groups_of,
+    leave_out,
+    read_records,
+    recorded_tuning_seconds,
+)
 from benchmarks.estimator_regret import Placements, Transitions, end_to_end, partitioning_seconds
-from benchmarks.estimator_scores import Pairs, pairwise, score
+from benchmarks.estimator_results import Results, Told
+from benchmarks.estimator_scores import pairwise, score
 from benchmarks.workloads import NAMES
+from collage.choose import resolve_backends
 from collage.errors import CollageError
-from collage.partitioner import resolve_backends
 from collage.records import Record
 from collage.runtime.threads import configure_threads
 from estimators.replay import ReplayEstimator
@@ -40,19 +51,6 @@ MODELS = (LEARNED, *BASELINES)
 TIMED = ("resnet50", "bert_base")
 
 
-@dataclass
-class Told:
-    """What one model told of all tested networks, and how its placements did."""
-
-    predicted: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
-    recorded: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
-    low: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
-    high: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
-    pairs: Pairs = field(default_factory=lambda: Pairs(0, 0))
-    regrets: dict[str, float] = field(default_factory=dict)
-    ratios: dict[str, float] = field(default_factory=dict)
-
-
 @dataclass(frozen=True)
 class Evaluation:
     """The inputs of an evaluation.
@@ -61,23 +59,26 @@ class Evaluation:
     ----------
     networks: all that records are attributed to.
     records: by structure, backend and composites.
+    designed: which of them are of designed blocks.
     transitions: recorded seconds per ordered pair of backends.
     run: whether placements are run end to end as well.
-    out: takes one JSON object per line.
+    results: take what is found.
     """
 
-    networks: Sequence[Network]
+    networks: Sequence[Network | Belongings]
     records: Mapping[Key, Record]
+    designed: frozenset[Key]
     transitions: Transitions
     run: bool
-    out: TextIO
+    results: Results
 
-    def evaluate(self, tested: Network, models: Sequence[str], told: Mapping[str, Told]) -> None:
+    def evaluate(self, tested: Network, models: Sequence[str]) -> None:
         """Leave one network out, for each of the models."""
-        fold = leave_out(tested, self.networks, self.records)
+        fold = leave_out(tested, self.networks, self.records, self.designed)
         wanted = {key: self.records[key] for key in dict.fromkeys(tested.keys.values()) if key in self.records}
         placements = Placements(tested, {key: record.cost for key, record in wanted.items()}, self.transitions)
-        self._write(
+        write = self.results.write
+        write(
             network=tested.name,
             training=len(fold.training),
             test=len(fold.test),
@@ -86,14 +87,18 @@ class Evaluation:
         )
         for name in models:
             model = make(name)
-            model.fit(fold.training)
-            self._score(tested, name, model, fold.test, told[name])
+            if name == LEARNED:
+                model.fit(fold.training, fold.groups, fold.designed)
+            else:
+                model.fit(fold.training)
+            self._score(tested, name, model, fold.test)
             seconds = np.asarray(model.predict(list(wanted.values())), dtype=float)
-            self._place(tested, name, placements, dict(zip(wanted, seconds.tolist(), strict=True)), told[name])
+            self._place(tested, name, placements, dict(zip(wanted, seconds.tolist(), strict=True)))
             if name == LEARNED and tested.name in TIMED:
                 self._time(tested, model)
+        write(network=tested.name, done=True)
 
-    def _score(self, tested: Network, name: str, model: Model, test: Sequence[Record], told: Told) -> None:
+    def _score(self, tested: Network, name: str, model: Model, test: Sequence[Record]) -> None:
         predicted = np.asarray(model.predict(test), dtype=float)
         interval = getattr(model, "predict_interval", None)
         bounds = interval(test) if interval is not None else None
@@ -103,49 +108,48 @@ class Evaluation:
             rows = backends == backend
             inside = None if bounds is None else (np.asarray(bounds[0])[rows], np.asarray(bounds[1])[rows])
             found = score(predicted[rows], seen[rows], inside)
-            self._write(network=tested.name, model=name, backend=str(backend), **asdict(found))
-            told.predicted[backend] += predicted[rows].tolist()
-            told.recorded[backend] += seen[rows].tolist()
-            if inside is not None:
-                told.low[backend] += inside[0].tolist()
-                told.high[backend] += inside[1].tolist()
+            low, high = ([], []) if inside is None else (inside[0].tolist(), inside[1].tolist())
+            each = {"predicted": predicted[rows].tolist(), "recorded": seen[rows].tolist(), "low": low, "high": high}
+            self.results.write(network=tested.name, model=name, backend=str(backend), **asdict(found), **each)
         of = [(record.key.structure, record.key.backend) for record in test]
         pairs = pairwise(
             dict(zip(of, predicted.tolist(), strict=True)), dict(zip(of, seen.tolist(), strict=True)), margin=0.05
         )
-        told.pairs += pairs
-        self._write(network=tested.name, model=name, pairs=pairs.count, pairwise_accuracy=pairs.accuracy)
+        self.results.write(
+            network=tested.name, model=name, pairs=pairs.count, right=pairs.right, pairwise_accuracy=pairs.accuracy
+        )
 
-    def _place(
-        self, tested: Network, name: str, placements: Placements, predicted: Mapping[Key, float], told: Told
-    ) -> None:
+    def _place(self, tested: Network, name: str, placements: Placements, predicted: Mapping[Key, float]) -> None:
         regret = placements.regret(predicted)
-        told.regrets[tested.name] = regret.additive
         row: dict[str, Any] = {"additive_regret": regret.additive, "same_placement": regret.same}
         if self.run:
-            ratio = end_to_end(tested, regret)
-            told.ratios[tested.name] = ratio[0]
-            row["end_to_end_regret"] = ratio
-        self._write(network=tested.name, model=name, **row)
+            row["end_to_end_regret"] = end_to_end(tested, regret)
+        self.results.write(network=tested.name, model=name, **row)
 
     def _time(self, tested: Network, model: Model) -> None:
         measured = recorded_tuning_seconds(tested, self.records)
         steps = partitioning_seconds(tested.module, tested.backends, tested.threads, model, self.transitions)
-        self._write(network=tested.name, placing_by_prediction_s=steps, tuning_over_placing=measured / steps["total"])
-
-    def _write(self, **row: Any) -> None:
-        self.out.write(json.dumps(_finite(row)) + "\n")
-        self.out.flush()
+        self.results.write(
+            network=tested.name, placing_by_prediction_s=steps, tuning_over_placing=measured / steps["total"]
+        )
 
 
-def make(name: str) -> Model:
+def make(name: str) -> Any:
     """An untrained model; the learned one is imported only where it is wanted."""
     if name != LEARNED:
         return BASELINES[name]()
     from estimators.cost_model import CostModel
 
-    model: Model = CostModel()
-    return model
+    return CostModel()
+
+
+def ship(
+    path: Path, records: Mapping[Key, Record], designed: frozenset[Key], networks: Sequence[Network | Belongings]
+) -> None:
+    """Train the learned model on everything, and save it."""
+    everything = list(records.values())
+    marks = [key in designed for key in records]
+    make(LEARNED).fit(everything, groups_of(everything, networks), marks).save(path)
 
 
 def accuracy_table(told: Mapping[str, Told]) -> Table:
@@ -181,15 +185,25 @@ def _share(value: float) -> str:
     return "" if math.isnan(value) else f"{value:.1%}"
 
 
-def _finite(value: Any) -> Any:
-    """JSON has no NaN and no infinity: null, and "infinite"."""
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None if math.isnan(value) else "infinite"
-    return value
+def _settings(
+    options: argparse.Namespace,
+    models: Sequence[str],
+    among: Sequence[str],
+    records: Mapping[Key, Record],
+    designed: int,
+) -> dict[str, Any]:
+    """What has to be the same for results to be continued."""
+    seen = sorted(f"{record.key.digest} {record.seconds!r}" for record in records.values())
+    digest = hashlib.sha256("\n".join(seen).encode()).hexdigest()[:16]
+    run = {"threads": options.threads, "end_to_end": options.end_to_end}
+    return {
+        "models": list(models),
+        "among": list(among),
+        "records": len(records),
+        "designed": designed,
+        "digest": digest,
+        **run,
+    }
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -197,6 +211,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", help="networks to leave out, one by one; all by default")
     parser.add_argument("--among", default=",".join(NAMES), help="networks that the records are of (default: all ten)")
     parser.add_argument("--records", type=Path, nargs="+", required=True, help="databases and benchmark logs")
+    parser.add_argument("--designed", type=Path, nargs="+", default=[], help="those of designed blocks")
+    parser.add_argument(
+        "--networks", type=Path, default=Path("build/networks.json"), help="cache of what belongs to each network"
+    )
+    parser.add_argument("--ship", type=Path, help="also train the learned model on all records, and save it here")
     parser.add_argument("--models", default=",".join(MODELS), help=f"of {', '.join(MODELS)}")
     parser.add_argument("--threads", type=int, default=2, help="of the records to use")
     parser.add_argument("--end-to-end", action="store_true", help="run the placements too")
@@ -208,24 +227,32 @@ def main(arguments: Sequence[str] | None = None) -> None:
     among = list(dict.fromkeys([*options.among.split(","), *options.names]))
     console = Console(width=None if sys.stdout.isatty() else 120)  # in a file, tables need no wrapping
     configure_threads(options.threads)
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    told = {name: Told() for name in models}
     try:
-        records = read_records(options.records, options.threads)
+        records = read_records([*options.records, *options.designed], options.threads)
+        designed = frozenset(read_records(options.designed, options.threads)) if options.designed else frozenset()
         backends = resolve_backends(sorted({backend for _, backend, _ in records}))
         transitions = ReplayEstimator(options.records).transitions(backends, options.threads)
-        networks = [Network(name, backends, options.threads) for name in among]
-        with options.out.open("w") as out:
-            evaluation = Evaluation(networks, records, transitions, options.end_to_end, out)
-            for network in networks:
-                if network.name in (options.names or among):
-                    evaluation.evaluate(network, models, told)
-                    console.print(f"{network.name}: done")
+        results = Results(options.out, _settings(options, models, among, records, len(designed)))
+        wanted = [name for name in options.names or among if name not in results.done]
+        built = {}
+        networks = []
+        for name in among if wanted or options.ship else ():
+            belongings, network = belongings_of(name, backends, options.threads, options.networks)
+            networks.append(belongings)
+            if network is not None and name in wanted:
+                built[name] = network
+        evaluation = Evaluation(networks, records, designed, transitions, options.end_to_end, results)
+        for name in wanted:
+            evaluation.evaluate(built.pop(name, None) or Network(name, backends, options.threads), models)
+            console.print(f"{name}: done")
+        if options.ship:
+            ship(options.ship, records, designed, networks)
     except (CollageError, ValueError) as error:
         parser.error(str(error))
+    told = results.told(models)
     console.print(accuracy_table(told))
     console.print(placement_table(told))
-    for row in map(json.loads, options.out.read_text().splitlines()):
+    for row in results.rows:
         if steps := row.get("placing_by_prediction_s"):
             parts = ", ".join(f"{step} {seconds:.2f} s" for step, seconds in steps.items())
             console.print(

@@ -2,9 +2,11 @@
 
 The candidates of some networks, and variants of them: the same operators on other shapes (`collage.collect_variants`),
 drawn evenly over kinds of sub-graphs rather than over sub-graphs, so that the fifty blocks of one network do not crowd
-out the one head of another. Where there is a cost model already, shapes on which it is unsure, around sub-graphs on
-which it errs, are drawn more often. One structure is measured once; what the records hold is not measured again; the
-same seed draws the same variants, so that an interrupted collection goes on where it was.
+out the one head of another. And candidates of blocks that belong to no network (`collage.collect_families`).
+
+Where there is a cost model already, shapes on which it is unsure, around sub-graphs on which it errs, are drawn more
+often. One structure is measured once; what the records hold is not measured again; the same seed draws the same
+variants and blocks, so that an interrupted collection goes on where it was.
 """
 
 from __future__ import annotations
@@ -21,6 +23,8 @@ from typing import Any
 
 from collage.backends.base import Backend
 from collage.candidates import HOST, PartitionSpec
+from collage.choose import create, resolve_backends
+from collage.collect_families import draw_network
 from collage.collect_outliers import Point, better, doubtful
 from collage.collect_variants import extents_of, propose, skeleton, vary
 from collage.cost import Cost
@@ -30,7 +34,6 @@ from collage.frontend import load
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.interrupt import interruptible
 from collage.measure.reference import ReferenceRun
-from collage.partitioner import create, resolve_backends
 from collage.progress import Reporter
 from collage.records import RecordDatabase
 from collage.rules.gather import gather_candidates
@@ -43,6 +46,9 @@ Rivals = list[Workload]
 _BATCH, _BATCH_IN_A_HURRY = 24, 6
 #: With a cost model, so many variants are made for each that is drawn.
 _POOL = 4
+#: Blocks between two looks at the clock, and structures measured of each.
+_BLOCKS, _PER_BLOCK = 8, 8
+_BY_THE_WAY = frozenset(f"relax.{name}" for name in ("add", "multiply", "nn.relu", "clip", "sigmoid", "tanh"))
 #: Changes tried per variant before giving up: most networks have far more variants than are asked for.
 _TRIES = 20
 
@@ -58,7 +64,8 @@ class Collected:
     invalid: of those, how many a backend could not run.
     doubted: were measured a second time, because the first looked wrong.
     replaced: of those, how many have the second in the records.
-    variants: structures that were drawn.
+    variants: structures that were drawn around the networks.
+    designed: structures that were drawn from families of blocks.
     complete: False when the time was up before everything was measured.
     """
 
@@ -68,6 +75,7 @@ class Collected:
     doubted: int
     replaced: int
     variants: int
+    designed: int
     complete: bool
 
 
@@ -77,6 +85,7 @@ def collect(
     *,
     records: str | Path | None = None,
     samples: int = 500,
+    designed: int = 0,
     budget_s: float | None = None,
     seed: int = 0,
     threads: int | None = None,
@@ -91,6 +100,7 @@ def collect(
     backends: names or instances; None is every backend that is available here.
     records: path of the records database; None is the default one in the user's cache folder.
     samples: number of variants, each of which is measured on every backend that takes it.
+    designed: number of blocks that belong to no network, of which some candidates each are measured after all else.
     budget_s: seconds after which nothing more is started; None for no limit.
     seed: of what is drawn.
     threads: number of threads of the deployment; None is all processors of this process.
@@ -108,7 +118,7 @@ def collect(
     with interruptible(), RecordDatabase(records) as database:
         session = _Collection(resolve_backends(backends), threads, database, budget_s, seed, reporter)
         try:
-            return session.run(models, samples, model)
+            return session.run(models, samples, designed, model)
         except KeyboardInterrupt:
             raise SearchInterrupted(
                 f"interrupted; what was measured is kept in {database.path}, and the same command goes on from there"
@@ -137,6 +147,24 @@ def draw_variants(
             taken.add(found[0].structure)
             drawn += 1
             yield found
+
+
+def draw_candidates(groups: Sequence[Rivals], most: int, rng: random.Random) -> list[Rivals]:
+    """Some candidates of a block: the whole, then single operators, short chains and regions in turns.
+
+    Of single operators those that do the work come first twice in three times: blocks have far more additions.
+    """
+    sizes: dict[int, list[Rivals]] = defaultdict(list)
+    for rivals in rng.sample(list(groups), len(groups)):
+        sizes[min(3, (len(rivals[0].operators) - 1).bit_length())].append(rivals)
+    if rng.random() < 2 / 3:
+        sizes[0].sort(key=lambda rivals: rivals[0].operators[0] not in _BY_THE_WAY)  # the last are taken first
+    whole = max(groups, key=lambda rivals: len(rivals[0].operators), default=None)
+    chosen = [] if whole is None else [whole]
+    left = [[r for r in members if r is not whole] for _, members in sorted(sizes.items())]
+    while len(chosen) < most and any(left):
+        chosen += [members.pop() for members in left if members]
+    return chosen[:most]
 
 
 def whole_workloads(module: Any, backends: Mapping[str, Backend], threads: int) -> Rivals:
@@ -175,7 +203,7 @@ class _Collection:
         self.points: list[Point] = []
         self.known = self.measured = self.invalid = self.doubted = self.replaced = 0
 
-    def run(self, models: Sequence[Any], samples: int, model: str | Path | None) -> Collected:
+    def run(self, models: Sequence[Any], samples: int, designed: int, model: str | Path | None) -> Collected:
         sources: dict[str, Rivals] = {}
         for network in models:
             self.reporter.stage("enumerating candidates")
@@ -191,6 +219,12 @@ class _Collection:
             if complete:
                 variants = self._draw(own, samples, model)
                 complete = self._measure_all(variants)
+        drawn = 0
+        for start in range(0, designed, _BLOCKS):
+            if not complete or time.monotonic() >= self.deadline:
+                complete = False
+                break
+            drawn += self._measure_blocks(range(start, min(designed, start + _BLOCKS)))
         return Collected(
             known=self.known,
             measured=self.measured,
@@ -198,6 +232,7 @@ class _Collection:
             doubted=self.doubted,
             replaced=self.replaced,
             variants=len(variants),
+            designed=drawn,
             complete=complete,
         )
 
@@ -213,6 +248,26 @@ class _Collection:
             groups.setdefault(workload.structure, []).append(workload)
         return list(groups.values())
 
+    def _measure_blocks(self, numbers: range) -> int:
+        """Measure some candidates of each of these blocks, all in one batch; how many structures were drawn."""
+        self.reporter.stage("drawing blocks", len(numbers))
+        found: dict[str, Rivals] = {}
+        for number in numbers:
+            name, module = draw_network(self.seed, number)
+            self.reporter.step(name, 1)
+            groups = self._candidates(module)
+            for rivals in draw_candidates(groups, _PER_BLOCK, random.Random(f"{self.seed}.{number}.candidates")):
+                found.setdefault(rivals[0].structure, rivals)
+        workloads = [workload for rivals in found.values() for workload in rivals]
+        known = self.cached.estimate(workloads)
+        new = [w for w, cost in zip(workloads, known, strict=True) if cost.is_unknown]
+        self.known += len(workloads) - len(new)
+        if new:
+            costs = self._measured(self.database).estimate(new)
+            self.measured += len(new)
+            self.invalid += sum(cost.is_invalid for cost in costs)
+        return len(found)
+
     def _draw(self, sources: list[Rivals], samples: int, model: str | Path | None) -> list[Rivals]:
         self.reporter.stage("drawing variants", samples)
         rng = random.Random(self.seed)
@@ -221,7 +276,7 @@ class _Collection:
         for rivals in draw_variants(sources, self.backends, self.threads, count, rng):
             pool.append(rivals)
             self.reporter.step(rivals[0].label.partition(" ")[2], 1 if len(pool) <= samples else 0)
-        if len(pool) < samples:
+        if len(pool) < samples and sources:
             self.reporter.note(f"the networks have no more than {len(pool)} variants that could be found")
         if model is None:
             return pool

@@ -35,7 +35,7 @@ class ActiveEstimator(CostEstimator):
 
     Parameters
     ----------
-    model: a fitted `CostModel`, or the path of a saved one, for this device.
+    model: a fitted `CostModel`, or the path of a saved one, for this device; None is the one that ships with Collage.
     records: a database or the path of one; None is the default one in the user's cache folder.
     protocol: how to time; None is the default `Protocol()`.
     share: of the distinct workloads whose bounds were asked for and that are not recorded, how many may be measured;
@@ -84,8 +84,7 @@ class ActiveEstimator(CostEstimator):
 
         Raises
         ------
-        ValueError: a parameter is out of its range. PluginError: there is no model. CollageError: it cannot be read, or
-            is of another device.
+        ValueError: a parameter is out of its range. CollageError: the model cannot be read, or is of another device.
         """
         self._check()
         known = self._recorded(workloads)
@@ -115,6 +114,10 @@ class ActiveEstimator(CostEstimator):
             state.seconds += time.monotonic() - began
         costs.update(zip(rest, self._predicted(list(rest.values())), strict=True))
         return [costs[_key(w)] for w in workloads]
+
+    def notes(self) -> list[str]:
+        """Of the model, as far as it was asked."""
+        return self._learned.notes() if hasattr(self, "_learned") else []
 
     def _check(self) -> None:
         if not 0.0 <= self.share <= 1.0:

@@ -15,7 +15,7 @@ from typing import Any
 
 from collage.cost import Cost
 from collage.device import describe
-from collage.estimate import CostEstimator, Workload
+from collage.estimate import CostEstimator, Workload, device_kind
 from collage.records import RecordDatabase, RecordKey, keys_of
 from collage.records.key import Device, MeasuringProtocol
 
@@ -54,8 +54,9 @@ class CachedEstimator(CostEstimator):
         ------
         RecordsError: the database cannot be read.
         """
-        device = describe() if self.device is None else self.device
-        keys = keys_of(workloads, device, self._protocol())
+        kind = device_kind(workloads)
+        device = describe(kind) if self.device is None else self.device
+        keys = keys_of(workloads, device, self._protocol(kind))
         with self._database() as database:
             costs: dict[RecordKey, Cost] = database.costs(keys)
         missing = {key: workload for key, workload in zip(keys, workloads, strict=True) if key not in costs}
@@ -63,15 +64,15 @@ class CachedEstimator(CostEstimator):
             costs.update(zip(missing, self.fallback.estimate(list(missing.values())), strict=True))
         return [costs.get(key, Cost.unknown("no record")) for key in keys]
 
-    def _protocol(self) -> MeasuringProtocol:
+    def _protocol(self, kind: str) -> MeasuringProtocol:
         if self.protocol is not None:
             return self.protocol
         inherited: Any = getattr(self.fallback, "protocol", None)
         if inherited is not None:
             return inherited  # type: ignore[no-any-return]
-        from collage.measure.protocol import Protocol
+        from collage.measure.protocol import candidate_protocol
 
-        return Protocol()
+        return candidate_protocol(kind)
 
     def _database(self) -> RecordDatabase | nullcontext[RecordDatabase]:
         """The database, closed after use when it was opened here."""

@@ -10,11 +10,12 @@ scikit-learn's manner: the constructor only stores parameters, `fit` learns, and
 
 from __future__ import annotations
 
+import copy
 import importlib.metadata
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -23,13 +24,17 @@ from collage.estimate import Workload
 from collage.records import Record
 from collage.search import Parameterised
 from estimators.cost_model_backend import BackendModel, Held, fit_backend
+from estimators.cost_model_calibration import Calibration
 from estimators.cost_model_data import TrainingSet, training_set
+from estimators.cost_model_drift import without_drift
 from estimators.cost_model_file import read_model, write_model
 from estimators.features import FeatureTable, Roofline, Task, features_of
 
 Items = Sequence[Workload | Record]
 #: A backend with fewer records has its model learned from all backends' records, and only its level from its own.
 LEAST_PER_BACKEND = 100
+#: A backend with fewer records is calibrated by those of all backends.
+LEAST_PER_CALIBRATION = 15
 _Model = TypeVar("_Model", bound="CostModel")
 
 
@@ -47,38 +52,49 @@ class CostModel(Parameterised):
     Attributes
     ----------
     backends_: backend -> its model.
+    calibrations_: backend -> how its model was adapted to the device; empty where the model was learned there.
     device_, device_info_, protocol_: where and how the latencies were measured.
-    training_: fingerprint and number of records, and how many were ignored, by reason.
+    training_: fingerprint and number of records, their numbers of threads, and how many were ignored, by reason; of a
+        calibrated model also those of the calibration, and the processor that the rest comes from.
     training_set_, held_: the records learned from, and what is said of each when its network is left out; not saved.
     """
 
-    def __init__(self, rounds: int = 200, coverage: float = 0.9, seed: int = 0, threads: int = 1) -> None:
+    def __init__(self, rounds: int = 150, coverage: float = 0.9, seed: int = 0, threads: int = 1) -> None:
         self.rounds = rounds
         self.coverage = coverage
         self.seed = seed
         self.threads = threads
 
-    def fit(self: _Model, records: Iterable[Record], groups: Sequence[object] | None = None) -> _Model:
+    def fit(
+        self: _Model,
+        records: Iterable[Record],
+        groups: Sequence[object] | None = None,
+        designed: Sequence[bool] | None = None,
+    ) -> _Model:
         """Learn from records.
 
         Parameters
         ----------
         records: at least 30 valid candidates of one device and one measuring protocol.
         groups: the network of each record; None tells networks by the pauses between tuning runs.
+        designed: which records are of designed blocks (`collage records collect --designed`); the drift of the machine
+            is taken out of them (`estimators.cost_model_drift`).
 
         Raises
         ------
         CollageError: too few records, or of several devices or protocols, or with descriptions that are none.
         """
-        data = training_set(records, groups)
+        data = training_set(records, groups, designed)
         newest = data.records[-1]
         self.device_ = newest.key.device
         self.device_info_ = dict(newest.device or {})
         self.protocol_ = newest.key.protocol
-        self.training_ = {"fingerprint": data.fingerprint, "records": len(data.records), "ignored": data.ignored}
+        self.training_ = _facts_of(data)
+        self.calibrations_: dict[str, Calibration] = {}
         table = self._table([_task_of_record(record) for record in data.records])
         settings = {"seed": self.seed, "nthread": self.threads}
         names = np.array([record.key.backend for record in data.records])
+        data = replace(data, log_seconds=_without_drift(data, table, names))
         held = Held(np.zeros(len(names)), np.zeros(len(names)))
         self.backends_: dict[str, BackendModel] = {}
         pooled: tuple[BackendModel, Held] | None = None
@@ -108,6 +124,44 @@ class CostModel(Parameterised):
         self.held_: Held | None = held
         return self
 
+    def calibrated(self: _Model, records: Iterable[Record]) -> _Model:
+        """This model, adapted to the machine and the threads of a few records; this one stays as it is.
+
+        Raises
+        ------
+        CollageError: as `fit`; or the records are of a backend that the model does not know, or measured otherwise.
+        """
+        self._require_fitted()
+        data = training_set(records)
+        newest = data.records[-1]
+        names = np.array([record.key.backend for record in data.records])
+        self._require_known(set(names))
+        if newest.key.protocol != self.protocol_:
+            raise CollageError(
+                "the records were not measured as those that the cost model was learned from: calibrate it with "
+                "records of the default measuring protocol"
+            )
+        model = copy.copy(self)
+        model.device_, model.device_info_ = newest.key.device, dict(newest.device or {})
+        model.calibrations_ = {}
+        table = model._table([_task_of_record(record) for record in data.records])
+        told, half = model._told(table, names)
+        held = np.zeros(len(names))
+        general, of_all = Calibration.fit(table, told, half, data.log_seconds, self.coverage)
+        for name in self.backends_:
+            chosen = np.flatnonzero(names == name)
+            model.calibrations_[name], held[chosen] = general, of_all[chosen]
+            if len(chosen) >= LEAST_PER_CALIBRATION:
+                model.calibrations_[name], held[chosen] = Calibration.fit(
+                    table.take(chosen), told[chosen], half[chosen], data.log_seconds[chosen], self.coverage
+                )
+        widening = np.array([model.calibrations_[name].widening for name in names])
+        learned_on = str(self.device_info_.get("model") or self.device_)
+        model.training_ = {**self.training_, "calibration": _facts_of(data), "learned_on": learned_on}
+        model.training_set_ = replace(data, groups=np.arange(len(names)))
+        model.held_ = Held(held, widening * half)
+        return model
+
     def predict(self, items: Items) -> np.ndarray:
         """Seconds of each workload (or of the workload of each record).
 
@@ -125,6 +179,19 @@ class CostModel(Parameterised):
         """
         center, half = self._predict(items)
         return np.exp(center - half), np.exp(center + half)
+
+    def far(self, items: Items) -> np.ndarray:
+        """bool (items,): which are unlike anything that the model learned from, in size or in kind; raises as
+        `predict`.
+        """
+        result = np.zeros(len(items), dtype=bool)
+        if items:
+            tasks, names = self._asked(items)
+            table = self._table(tasks)
+            for name in sorted(set(names)):
+                chosen = np.flatnonzero(names == name)
+                result[chosen] = self.backends_[name].far(table.take(chosen))
+        return result
 
     def score(self, records: Iterable[Record]) -> float:
         """R² of the logarithm of latency over the valid candidates; raises as `predict`."""
@@ -147,6 +214,7 @@ class CostModel(Parameterised):
             "protocol": self.protocol_,
             "parameters": self.get_params(),
             "backends": {name: model.as_dict() for name, model in self.backends_.items()},
+            "calibrations": {name: found.as_dict() for name, found in self.calibrations_.items()},
         }
         write_model(path, content)
 
@@ -159,7 +227,8 @@ class CostModel(Parameterised):
             model.backends_ = {
                 name: BackendModel.from_dict(part, model.threads) for name, part in content["backends"].items()
             }
-        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            model.calibrations_ = {name: Calibration.from_dict(part) for name, part in content["calibrations"].items()}
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise CollageError(
                 f"{path} is a damaged cost model ({error}): train it again with `collage train`"
             ) from error
@@ -169,26 +238,39 @@ class CostModel(Parameterised):
         return model
 
     def _predict(self, items: Items) -> tuple[np.ndarray, np.ndarray]:
+        tasks, names = self._asked(items)
+        return self._told(self._table(tasks), names) if tasks else (np.zeros(0), np.zeros(0))
+
+    def _asked(self, items: Items) -> tuple[list[Task], np.ndarray]:
+        """What features are made of, and the backend, of each."""
         self._require_fitted()
         tasks = [_task_of_record(item) if isinstance(item, Record) else _task_of_workload(item) for item in items]
         names = np.array([i.key.backend if isinstance(i, Record) else i.backend.name for i in items])
-        unknown = sorted(set(names) - set(self.backends_))
+        self._require_known(set(names))
+        for item in items:
+            if isinstance(item, Record) and item.key.device != self.device_:
+                raise CollageError(f"the cost model is of device {self.device_}, the record of {item.key.device}")
+        return tasks, names
+
+    def _told(self, table: FeatureTable, names: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Log seconds, and half-widths of their intervals."""
+        center, half = np.zeros(len(names)), np.zeros(len(names))
+        for name in sorted(set(names)):
+            chosen = np.flatnonzero(names == name)
+            part = table.take(chosen)
+            told = self.backends_[name].predict(part)
+            if name in self.calibrations_:
+                told = self.calibrations_[name].apply(part, *told)
+            center[chosen], half[chosen] = told
+        return center, half
+
+    def _require_known(self, names: set[str]) -> None:
+        unknown = sorted(names - set(self.backends_))
         if unknown:
             raise CollageError(
                 f"the cost model knows {', '.join(sorted(self.backends_))} and nothing of {', '.join(unknown)}: "
                 "train it on records of that backend"
             )
-        for item in items:
-            if isinstance(item, Record) and item.key.device != self.device_:
-                raise CollageError(f"the cost model is of device {self.device_}, the record of {item.key.device}")
-        center, half = np.zeros(len(tasks)), np.zeros(len(tasks))
-        if not tasks:
-            return center, half
-        table = self._table(tasks)
-        for name in sorted(set(names)):
-            chosen = np.flatnonzero(names == name)
-            center[chosen], half[chosen] = self.backends_[name].predict(table.take(chosen))
-        return center, half
 
     def _table(self, tasks: Sequence[Task]) -> FeatureTable:
         try:
@@ -199,6 +281,25 @@ class CostModel(Parameterised):
     def _require_fitted(self) -> None:
         if not hasattr(self, "backends_"):
             raise CollageError("this cost model is not fitted: call fit(records), or CostModel.load(path)")
+
+
+def _without_drift(data: TrainingSet, table: FeatureTable, names: np.ndarray) -> np.ndarray:
+    """The log seconds of all backends, each corrected by its own drift."""
+    result = data.log_seconds.copy()
+    for name in np.unique(names) if data.designed.any() else ():
+        rows = np.flatnonzero(names == name)
+        result[rows] = without_drift(table.take(rows), result[rows], data.weights[rows], data.designed[rows])
+    return result
+
+
+def _facts_of(data: TrainingSet) -> dict[str, Any]:
+    return {
+        "fingerprint": data.fingerprint,
+        "records": len(data.records),
+        "designed": int(data.designed.sum()),
+        "threads": sorted({record.key.threads for record in data.records}),
+        "ignored": data.ignored,
+    }
 
 
 def _task_of_record(record: Record) -> Task:

@@ -15,15 +15,18 @@ from sklearn.model_selection import GroupKFold
 
 from estimators.conformal import conformal_quantile, group_weights
 from estimators.cost_model_analytic import Analytic
+from estimators.cost_model_reach import Reach
 from estimators.cost_model_trees import COLUMNS, Trees, tree_inputs
 from estimators.features import FeatureTable
 
 _FOLDS = 10
-_ERROR_ROUNDS = 60
+_ERROR_ROUNDS = 40
 #: Log errors beyond these count linearly: of the latency, and of the logarithm of the error's size.
 _SLOPE, _ERROR_SLOPE = 0.1, 0.3
 #: Log error below which workloads are not told apart: the noise of measuring.
 _NOISE = 0.02
+#: Share of a workload that is of kinds never seen beyond which its latency is a guess.
+_UNSEEN = 0.1
 
 
 @dataclass(frozen=True)
@@ -75,12 +78,14 @@ class BackendModel:
     point: predicts.
     error: the logarithm of the expected size of its log error.
     quantile: so many expected errors hold the stated share of true latencies.
+    reach: how large what it learned from was.
     shift: added to the logarithm: of a backend whose model was learned from all backends' records.
     """
 
     point: Point
     error: Trees
     quantile: float
+    reach: Reach
     shift: float = 0.0
 
     def predict(self, table: FeatureTable) -> tuple[np.ndarray, np.ndarray]:
@@ -88,12 +93,18 @@ class BackendModel:
         center, inputs = self.point.predict(table)
         return center + self.shift, self.quantile * np.exp(self.error.predict(inputs))
 
+    def far(self, table: FeatureTable) -> np.ndarray:
+        """bool (workloads,): which are unlike anything that it learned from, in size or in kind."""
+        unseen = self.point.analytic.predict(table.work)[2]
+        return np.asarray(self.reach.beyond(table.totals) | (unseen > _UNSEEN))
+
     def as_dict(self) -> dict[str, Any]:
         return {
             "analytic": self.point.analytic.as_dict(),
             "correction": self.point.correction.as_dict(),
             "error": self.error.as_dict(),
             "quantile": self.quantile,
+            "reach": self.reach.as_dict(),
             "shift": self.shift,
         }
 
@@ -108,6 +119,7 @@ class BackendModel:
             point=Point(Analytic.from_dict(content["analytic"]), correction),
             error=Trees.from_dict(content["error"], COLUMNS + 1, threads),
             quantile=quantile,
+            reach=Reach.from_dict(content["reach"]),
             shift=shift,
         )
 
@@ -149,6 +161,7 @@ def fit_backend(
         point=Point.fit(table, log_seconds, weights, rounds, settings),
         error=Trees.fit(inputs, size, say, _ERROR_ROUNDS, _ERROR_SLOPE, settings),
         quantile=quantile,
+        reach=Reach.of(table.totals),
     )
     return model, Held(held, quantile * np.exp(expected))
 

@@ -24,6 +24,8 @@ PAUSE_S = 45.0
 #: Relative error that a latency has from one run to the next, beyond what its own samples show.
 _REPRODUCIBLE = 0.06
 _DOUBTFUL = 0.5
+#: What a record of a designed block counts, beside one of a network: how much the machine had drifted is estimated.
+_SAY_OF_DESIGNED = 0.5
 #: Relative deviation of one sample.
 _ONE_SAMPLE = 0.2
 
@@ -37,7 +39,8 @@ class TrainingSet:
     records: valid candidates with a description, oldest first, of one device and one measuring protocol.
     log_seconds: natural logarithm of their latencies.
     weights: what each counts: the inverse of the variance of its logarithm; their mean is 1.
-    groups: a number for each: records of one network share it.
+    groups: a number for each: records of one network share it, and so do all of designed blocks.
+    designed: bool, which are of designed blocks.
     ignored: why others were left out -> how many.
     """
 
@@ -45,6 +48,7 @@ class TrainingSet:
     log_seconds: np.ndarray
     weights: np.ndarray
     groups: np.ndarray
+    designed: np.ndarray
     ignored: dict[str, int]
 
     @property
@@ -54,7 +58,9 @@ class TrainingSet:
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
 
 
-def training_set(records: Iterable[Record], groups: Sequence[object] | None = None) -> TrainingSet:
+def training_set(
+    records: Iterable[Record], groups: Sequence[object] | None = None, designed: Sequence[bool] | None = None
+) -> TrainingSet:
     """Choose, weigh and group.
 
     Left out: plans and transitions, Invalid records (a rule or a build says whether a backend takes a candidate; a
@@ -65,21 +71,25 @@ def training_set(records: Iterable[Record], groups: Sequence[object] | None = No
     ----------
     records: in any order.
     groups: the network of each record; None groups them by the pauses between them.
+    designed: which records are of blocks that belong to no network; None for none of them.
 
     Raises
     ------
     CollageError: nothing, or too little, is left; or the records are of several devices or measuring protocols.
     """
     everything = list(records)
-    if groups is not None and len(groups) != len(everything):
-        raise CollageError(f"there are {len(everything)} records but {len(groups)} groups: give one for each record")
+    for what, given in (("groups", groups), ("marks of designed blocks", designed)):
+        if given is not None and len(given) != len(everything):
+            raise CollageError(f"there are {len(everything)} records but {len(given)} {what}: give one for each record")
     named = list(groups) if groups is not None else [None] * len(everything)
-    ordered = sorted(zip(everything, named, strict=True), key=lambda pair: (pair[0].timestamp, pair[0].key.digest))
+    marked = list(designed) if designed is not None else [False] * len(everything)
+    facts = zip(named, marked, strict=True)
+    ordered = sorted(zip(everything, facts, strict=True), key=lambda pair: (pair[0].timestamp, pair[0].key.digest))
     ignored: dict[str, int] = {}
     current = {r.key.backend: (r.key.backend_version, r.key.configuration) for r, _ in ordered if _usable(r)}
     newest = {r.key.digest: position for position, (r, _) in enumerate(ordered)}
-    kept: list[tuple[Record, object]] = []
-    for position, (record, group) in enumerate(ordered):
+    kept: list[tuple[Record, tuple[object, bool]]] = []
+    for position, (record, about) in enumerate(ordered):
         why = _why_not(record)
         if not why and newest[record.key.digest] != position:
             why = "measured again"
@@ -88,17 +98,20 @@ def training_set(records: Iterable[Record], groups: Sequence[object] | None = No
         if why:
             ignored[why] = ignored.get(why, 0) + 1
         else:
-            kept.append((record, group))
+            kept.append((record, about))
     _require_enough(len(kept), len(everything), ignored)
     chosen = tuple(record for record, _ in kept)
     _require_one("devices", {r.key.device for r in chosen}, "train on the records of one machine")
     _require_one("measuring protocols", {r.key.protocol for r in chosen}, "train on records that were measured alike")
-    numbers = _pauses(chosen) if groups is None else _numbered([str(group) for _, group in kept])
+    marks = np.array([mark for _, (_, mark) in kept], dtype=bool)
+    numbers = _pauses(chosen) if groups is None else _numbered([str(group) for _, (group, _) in kept])
+    numbers[marks] = -1
     return TrainingSet(
         records=chosen,
         log_seconds=np.log([r.seconds for r in chosen if r.seconds]),
-        weights=_weights(chosen),
+        weights=_weights(chosen) * np.where(marks, _SAY_OF_DESIGNED, 1.0),
         groups=numbers,
+        designed=marks,
         ignored=ignored,
     )
 

@@ -8,7 +8,8 @@
 | `training` | fingerprint and number of the records, and what was left out |
 | `device`, `device_info`, `protocol` | where and how the latencies were measured |
 | `parameters` | the model's constructor parameters |
-| `backends` | backend -> its costs per unit of work, trees (XGBoost's own JSON), quantile, shift |
+| `backends` | backend -> its costs per unit of work, trees (XGBoost's own JSON), quantile, shift, reach |
+| `calibrations` | backend -> coefficients and widening, where the model was adapted to another machine |
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from collage.errors import CollageError
 from estimators.features_table import FEATURE_VERSION, TOTAL_NAMES, WORK_NAMES
 
 FORMAT = "collage-cost-model"
-VERSION = 1
+VERSION = 2
 _FIELDS = {
     "libraries": dict,
     "training": dict,
@@ -33,6 +34,7 @@ _FIELDS = {
     "protocol": str,
     "parameters": dict,
     "backends": dict,
+    "calibrations": dict,
 }
 
 

@@ -28,7 +28,7 @@ _ELEMENTWISE = frozenset(
     )
 )  # fmt: skip
 #: Flops per element where a polynomial or a division stands behind an operator; others take one.
-_EXPENSIVE = {
+EXPENSIVE = {
     **dict.fromkeys(("exp", "log", "sin", "cos", "tan", "power"), 10),
     **dict.fromkeys(("tanh", "sigmoid", "erf", "nn.gelu", "nn.gelu_tanh", "nn.silu", "nn.softplus"), 15),
     **dict.fromkeys(("divide", "sqrt", "rsqrt", "nn.softmax", "nn.log_softmax"), 5),
@@ -68,6 +68,9 @@ class OperatorFacts:
     groups: independent matrix products.
     kernel: elements of the window (convolutions, pools), else 1.
     channels_in: of one group of a convolution, else 0.
+    stride: elements that the window moves by, over all axes: 4 for a stride of 2 over two axes.
+    inner: last extent of the result.
+    rank: of the result.
     """
 
     name: str
@@ -82,6 +85,9 @@ class OperatorFacts:
     groups: float
     kernel: float
     channels_in: float
+    stride: float
+    inner: float
+    rank: int
 
     @property
     def bytes(self) -> float:
@@ -117,7 +123,7 @@ def operator_facts(node: Mapping[str, Any], inputs: Sequence[Any], weights: Sequ
         "kernel": 1.0,
         "channels_in": 0.0,
     }
-    flops = elements * _EXPENSIVE.get(name, 1)
+    flops = elements * EXPENSIVE.get(name, 1)
     constant = bool(weights)
     operands = [t for ty in (*inputs, *weights) for t in tensors(ty)]
     if name.startswith("nn.conv"):
@@ -144,7 +150,7 @@ def operator_facts(node: Mapping[str, Any], inputs: Sequence[Any], weights: Sequ
     elif cls == "reduction":
         read = sum(size(s) for s, _ in operands[:1])
         loops |= {"products": read / max(1.0, elements), "columns": _last(operands[0][0]) if operands else 1.0}
-        flops = max(read, elements) * _EXPENSIVE.get(name, 1)
+        flops = max(read, elements) * EXPENSIVE.get(name, 1)
     elif cls == "gather":
         in_bytes, weight_bytes, flops = in_bytes if not weights else out_bytes, 0.0, 0.0
     elif cls == "layout":
@@ -158,6 +164,9 @@ def operator_facts(node: Mapping[str, Any], inputs: Sequence[Any], weights: Sequ
         input_bytes=float(in_bytes),
         weight_bytes=float(weight_bytes),
         output_bytes=float(out_bytes),
+        stride=float(math.prod(map(int, node["attrs"].get("strides") or ()))),
+        inner=_last(shape),
+        rank=len(shape),
         **loops,
     )
 

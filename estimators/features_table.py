@@ -1,8 +1,8 @@
 """What the features are: one table that the extraction, the documentation and the model files share.
 
-A workload is described twice. By its *work*, amounts that add up over operators, borders and the call, from which an
-analytic model adds up seconds; and by *totals*, what is known of the whole, from which trees learn how far the sum is
-off.
+A workload is described three times. By its *work*, amounts that add up over operators, borders and the call, from
+which an analytic model adds up seconds; by *totals*, what is known of the whole; and by the *details* of its kernels.
+From the latter two trees learn how far the sum is off.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 from estimators.features_operator import ANCHORS, CLASSES
 
 #: Any change of a feature's name, order, unit or formula raises it; models of another version are refused.
-FEATURE_VERSION = 1
+FEATURE_VERSION = 2
 
 #: What kernels are told apart by: an operator class; elementwise operators that follow an anchor; windows that slide.
 KERNEL_KINDS = (*CLASSES, "epilogue", "pool")
@@ -89,6 +89,41 @@ TOTAL_FEATURES: tuple[Feature, ...] = (
     Feature("threads", "log2, count", "threads of the deployment"),
 )
 
+DETAIL_FEATURES: tuple[Feature, ...] = (
+    Feature("flops", f"{_LOG}, flop", "of the kernel"),
+    Feature("input", f"{_LOG}, byte", "activations read"),
+    Feature("weight", f"{_LOG}, byte", "constants read"),
+    Feature("output", f"{_LOG}, byte", "results written"),
+    Feature("intensity", f"{_LOG}, flop/byte", "flops / bytes"),
+    Feature("rows", f"{_LOG}, count", "M of the implicit matrix product; elements of another operator"),
+    Feature("columns", f"{_LOG}, count", "N"),
+    Feature("products", f"{_LOG}, count", "K"),
+    Feature("groups", f"{_LOG}, count", "independent matrix products"),
+    Feature("window", "count", "elements of the window of a convolution or pool"),
+    Feature("stride", "count", "product of the strides"),
+    Feature("rank", "count", "of the result"),
+    Feature("channels_in", f"{_LOG}, count", "of one group of a convolution"),
+    Feature("columns_padded", "ratio", "N, filled up to vectors of 16 / N"),
+    Feature(
+        "channels_padded", "ratio", "input channels, or K of a matrix product, filled up to vectors of 8 / themselves"
+    ),
+    Feature("inner", f"{_LOG}, count", "last extent of the result"),
+    Feature("inner_padded", "ratio", "last extent, filled up to vectors of 16 / itself"),
+    Feature("epilogue", "count", "elementwise operators that follow the anchor"),
+    Feature("epilogue_input", f"{_LOG}, byte", "read by them besides its result"),
+    Feature("epilogue_expensive", "count", "of them, those that are polynomials or divisions"),
+    Feature("entering", "count", "tensors that enter the workload here"),
+    Feature("leaving", "count", "tensors that leave the workload here"),
+    Feature("consumers", "count", "operators that read the result"),
+    Feature("constant", "0 or 1", "whether constants are read"),
+    Feature("expensive", "0 or 1", "elementwise, and a polynomial or a division"),
+    *(
+        Feature(flag, "0 or 1", f"whether it is a {flag}")
+        for flag in ("norm", "maximum", "concat", "permute", "pad", "slice", "split", "mean")
+    ),
+)
+
+DETAIL_NAMES = tuple(feature.name for feature in DETAIL_FEATURES)
 WORK_NAMES = tuple(work.name for work in WORK)
 TOTAL_NAMES = tuple(feature.name for feature in TOTAL_FEATURES)
 
@@ -96,7 +131,8 @@ TOTAL_NAMES = tuple(feature.name for feature in TOTAL_FEATURES)
 def as_markdown() -> str:
     """The tables as the documentation shows them."""
     lines = ["Kinds of work: " + ", ".join(f"`{kind}`" for kind in KINDS) + ".", ""]
-    for title, features in (("Term of work", TERMS), ("Total feature", TOTAL_FEATURES)):
+    tables = (("Term of work", TERMS), ("Total feature", TOTAL_FEATURES), ("Detail of a kernel", DETAIL_FEATURES))
+    for title, features in tables:
         lines += [f"| {title} | unit | formula |", "|---|---|---|"]
         lines += [f"| `{f.name}` | {f.unit} | {f.formula} |" for f in features] + [""]
     return "\n".join(lines)

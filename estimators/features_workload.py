@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from estimators.features_kernel import kernel_details
 from estimators.features_operator import ANCHORS, CLASSES, OperatorFacts, nbytes, operator_facts, tensors
 from estimators.features_table import FIRST_COLUMN, WORK
 
@@ -23,11 +24,21 @@ _WHOLE_CALL = FIRST_COLUMN["call"]
 
 
 class Reading(NamedTuple):
-    """The work (`WORK`) and totals (`TOTAL_FEATURES`, composites left at 0) of a workload, and its roofline time."""
+    """The work (`WORK`) and totals (`TOTAL_FEATURES`, composites left at 0) of a workload, its roofline time, and how
+    often it has each of the reader's kernels.
+    """
 
     work: list[float]
     totals: list[float]
     roofline: float
+    kernels: dict[int, int]
+
+
+class Kernel(NamedTuple):
+    """What all kernels of equal details share: these, and their work as (column of `WORK`, seconds)."""
+
+    details: tuple[float, ...]
+    work: tuple[tuple[int, float], ...]
 
 
 class _Operator(NamedTuple):
@@ -47,20 +58,24 @@ class Reader:
     ----------
     flops, bandwidth: nominal rates of one thread.
     threads: of the deployment.
+    kernels: takes the distinct kernels; readers may share it.
     """
 
-    def __init__(self, flops: float, bandwidth: float, threads: int) -> None:
+    def __init__(self, flops: float, bandwidth: float, threads: int, kernels: dict[Kernel, int] | None = None) -> None:
+        self.kernels = {} if kernels is None else kernels
         self.flops = flops * threads
         self.bandwidth = bandwidth * threads
         self.threads = threads
         self._operators: dict[tuple[Any, ...], _Operator] = {}
         self._tensors: dict[int, list[float]] = {}
+        self._numbers: dict[tuple[Any, ...], int] = {}
 
     def read(self, description: Mapping[str, Any]) -> Reading:
         """Raises KeyError, IndexError, TypeError or ValueError where it is no description."""
         inputs, nodes, outputs = description["inputs"], description["nodes"], description["outputs"]
         operators: list[_Operator] = []
         sources: list[list[int]] = []
+        entered_at: list[list[int]] = []
         consumers: list[list[int]] = [[] for _ in nodes]
         takers: dict[int, str] = {}
         for position, node in enumerate(nodes):
@@ -82,10 +97,12 @@ class Reader:
             operator = self._operator(node, given, constants)
             operators.append(operator)
             sources.append(made)
+            entered_at.append(entering)
             for number in entering:
                 takers.setdefault(number, operator.cls)
         leaving = {ref[1] for ref in outputs if ref[0] == "node"}
-        fused = _epilogues(operators, sources, consumers, leaving)
+        heads = _heads(operators, sources, consumers, leaving)
+        fused = [head != position for position, head in enumerate(heads)]
         work = [0.0] * len(WORK)
         work[_WHOLE_CALL] = _CALL
         for operator, follows in zip(operators, fused, strict=True):
@@ -104,7 +121,42 @@ class Reader:
             work[column] += _CALL
             work[column + 1] += size / self.bandwidth
         entered, left = [size for _, size in crossing_in], [size for _, size in crossing_out]
-        return self._totals(operators, sources, fused, entered, left, work)
+        kernels = self._kernels(description, operators, heads, sources, consumers, entered_at, leaving)
+        return self._totals(operators, sources, fused, entered, left, work, kernels)
+
+    def _kernels(
+        self,
+        description: Mapping[str, Any],
+        operators: Sequence[_Operator],
+        heads: Sequence[int],
+        sources: Sequence[Sequence[int]],
+        consumers: Sequence[Sequence[int]],
+        entered_at: Sequence[Sequence[int]],
+        leaving: set[int],
+    ) -> dict[int, int]:
+        """How often there is each kernel."""
+        members: dict[int, list[int]] = {}
+        for position, head in enumerate(heads):
+            members.setdefault(head, []).append(position)
+        found: dict[int, int] = {}
+        for head, (_, *followers) in members.items():
+            if operators[head].facts.is_view:
+                continue
+            besides = 0.0
+            for position in followers:
+                others = [description["nodes"][s]["out"] for s in sources[position] if heads[s] != head]
+                others += [description["inputs"][i] for i in entered_at[position]]
+                besides += sum(sum(self._sizes(ty)) for ty in others)
+            entering = sum(len(set(entered_at[position])) for position in members[head])
+            left = sum(position in leaving for position in members[head])
+            surroundings = (besides, entering, left, len(consumers[members[head][-1]]))
+            key = (id(operators[head]), *(id(operators[position]) for position in followers), surroundings)
+            number = self._numbers.get(key)
+            if number is None:
+                kernel = _kernel(operators[head], [operators[p] for p in followers], surroundings)
+                number = self._numbers[key] = self.kernels.setdefault(kernel, len(self.kernels))
+            found[number] = found.get(number, 0) + 1
+        return found
 
     def _operator(self, node: Mapping[str, Any], given: Sequence[Any], constants: Sequence[Any]) -> _Operator:
         key = (node["op"], id(node["attrs"]), id(node["out"]), len(given), *map(id, given), *map(id, constants))
@@ -141,6 +193,7 @@ class Reader:
         entered: Sequence[float],
         left: Sequence[float],
         work: list[float],
+        found: dict[int, int],
     ) -> Reading:
         shares = dict.fromkeys(CLASSES, 0.0)
         flops = activation = weight = 0.0
@@ -179,26 +232,36 @@ class Reader:
             *(shares[cls] / roofline for cls in CLASSES),
             math.log2(self.threads),
         ]
-        return Reading(work, totals, roofline)
+        return Reading(work, totals, roofline, found)
 
 
-def _epilogues(
+def _heads(
     operators: Sequence[_Operator],
     sources: Sequence[Sequence[int]],
     consumers: Sequence[Sequence[int]],
     leaving: set[int],
-) -> list[bool]:
-    """Which operators are elementwise in a chain that starts at an anchor, each the only consumer of the one before."""
-    fused = [False] * len(operators)
+) -> list[int]:
+    """The operator in whose kernel each is computed: an anchor for those that are elementwise in a chain that starts at
+    it, each the only consumer of the one before; itself for the others.
+    """
+    heads = list(range(len(operators)))
     for position, operator in enumerate(operators):
         if operator.cls == "elementwise":
-            fused[position] = any(
-                (fused[source] or operators[source].cls in ANCHORS)
-                and len(consumers[source]) == 1
-                and source not in leaving
-                for source in sources[position]
-            )
-    return fused
+            for source in sources[position]:
+                follows = heads[source] != source or operators[source].cls in ANCHORS
+                if follows and len(consumers[source]) == 1 and source not in leaving:
+                    heads[position] = heads[source]
+                    break
+    return heads
+
+
+def _kernel(head: _Operator, followers: Sequence[_Operator], surroundings: tuple[float, int, int, int]) -> Kernel:
+    work = dict(enumerate(head.work, head.column))
+    for follower in followers:
+        for column, seconds in enumerate(follower.work, _EPILOGUE):
+            work[column] = work.get(column, 0.0) + seconds
+    details = kernel_details(head.facts, [follower.facts for follower in followers], *surroundings)
+    return Kernel(details, tuple(work.items()))
 
 
 def _flat(refs: Sequence[Any]) -> Sequence[Any]:

@@ -1,22 +1,31 @@
 """LearnedEstimator: costs predicted from descriptions; nothing is built or run (RFC 0062, "CostEstimator").
 
-collage train bench.jsonl.gz -o cost.json
-partition(model, estimator=LearnedEstimator("cost.json"))
+    partition(model, estimator="learned")                              # by the model that ships with Collage
+    collage train bench.jsonl.gz -o cost.json
+    partition(model, estimator=LearnedEstimator("cost.json"))          # by one of this machine
+
+The model that ships is of one machine (`collage.records` of `benchmarks/records`). On another one it still tells which
+backend is likely to win, and notes that it is not at home; `collage train LOGS --calibrate` adapts it in a minute.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from typing import Any
+from importlib.resources import as_file, files
+from typing import Any, TypeVar
 
 from collage.cost import Cost
 from collage.device import describe
-from collage.errors import CollageError, PluginError
-from collage.estimate import CostEstimator, Workload
+from collage.errors import CollageError
+from collage.estimate import PREDICTED, CostEstimator, Workload
 from collage.records import Record
 from collage.records.key import Device
 from estimators.cost_model import CostModel
+
+#: The model that ships with Collage.
+SHIPPED = "data/shipped.json.gz"
+_Model = TypeVar("_Model", bound=CostModel)
 
 
 class LearnedEstimator(CostEstimator):
@@ -24,7 +33,8 @@ class LearnedEstimator(CostEstimator):
 
     Parameters
     ----------
-    model: a fitted `CostModel`, or the path of a saved one.
+    model: a fitted `CostModel`, or the path of a saved one, of this machine; None is the one that ships with Collage,
+        whatever machine this is.
     fallback: asked for the workloads of backends that the model knows nothing of; None makes those an error.
     device: the machine (or its fingerprint) to predict for; None is this one.
     """
@@ -44,14 +54,14 @@ class LearnedEstimator(CostEstimator):
 
         Raises
         ------
-        PluginError: there is no model. CollageError: it cannot be read, or is of another device or set of backends.
+        CollageError: the model cannot be read, or is of another device or set of backends.
         """
         model = self._loaded()
         device = self._fingerprint()
-        if device != model.device_:
+        if device != model.device_ and self.model is not None:
             raise CollageError(
-                f"the cost model is of device {model.device_} and this is {device}: "
-                "train one on records of this machine"
+                f"the cost model is of device {model.device_} and this is {device}: train one on records of this "
+                "machine, or adapt it to a few of them (`collage train LOGS -o cost.json --calibrate MODEL`)"
             )
         known = [i for i, w in enumerate(workloads) if w.backend.name in model.backends_ or self.fallback is None]
         costs: dict[int, Cost] = {}
@@ -60,31 +70,77 @@ class LearnedEstimator(CostEstimator):
             lows, highs = model.predict_interval(asked)
             for i, low, high in zip(known, lows, highs, strict=True):
                 # The interval is symmetric in the logarithm: its geometric middle is the prediction.
-                costs[i] = Cost(float((low * high) ** 0.5), float(high - low) / 2, 0, "predicted")
+                costs[i] = Cost(float((low * high) ** 0.5), float(high - low) / 2, 0, PREDICTED)
+            self._remember(asked, model)
         rest = [i for i in range(len(workloads)) if i not in costs]
         if rest and self.fallback is not None:
             costs.update(zip(rest, self.fallback.estimate([workloads[i] for i in rest]), strict=True))
         return [costs[i] for i in range(len(workloads))]
 
     @classmethod
-    def train(cls, records: Iterable[Record], **parameters: Any) -> CostModel:
-        """The hook of `collage train`: a fitted model, with `save(path)` and `errors()` as an `ErrorReport`."""
+    def train(cls, records: Iterable[Record], designed: Iterable[Record] = (), **parameters: Any) -> CostModel:
+        """The hook of `collage train`: a fitted model, with `save(path)` and `errors()` as an `ErrorReport`.
+
+        Parameters
+        ----------
+        records: of networks.
+        designed: of designed blocks (`collage records collect --designed`).
+        parameters: of the model.
+        """
         from estimators.cost_model_errors import ReportingCostModel
 
-        return ReportingCostModel(**parameters).fit(records)
+        ours, others = list(records), list(designed)
+        marks = [False] * len(ours) + [True] * len(others)
+        return ReportingCostModel(**parameters).fit([*ours, *others], designed=marks)
+
+    @classmethod
+    def calibrate(cls, records: Iterable[Record], model: str | os.PathLike[str] | None = None) -> CostModel:
+        """The hook of `collage train --calibrate`: a saved model (None: the one that ships) adapted to records."""
+        from estimators.cost_model_errors import ReportingCostModel
+
+        base = shipped(ReportingCostModel) if model is None else ReportingCostModel.load(model)
+        return base.calibrated(records)
+
+    def notes(self) -> list[str]:
+        """Where the model that told the costs comes from, if not from here, and how many of them are guesses."""
+        asked: dict[Any, bool] = getattr(self, "_asked", {})
+        if not asked:
+            return []
+        model = self._loaded()
+        told = []
+        if self._fingerprint() != model.device_:
+            machine = model.device_info_.get("model") or model.device_
+            told.append(
+                f"costs are predicted by the model that ships with Collage, of another machine ({machine}): "
+                "measure a few records here and adapt it with `collage train LOGS -o cost.json --calibrate`"
+            )
+        facts = model.training_.get("calibration") or model.training_
+        threads = sorted({workload.threads for workload in asked} - set(facts.get("threads", [])))
+        if threads:
+            known = ", ".join(map(str, facts.get("threads", [])))
+            told.append(f"costs are predicted for {threads[0]} threads by a model of {known}")
+        if far := sum(asked.values()):
+            told.append(f"{far} of {len(asked)} predictions are of sizes or kinds that the cost model has not seen")
+        return told
+
+    def _remember(self, workloads: Sequence[Workload], model: CostModel) -> None:
+        if not hasattr(self, "_asked"):
+            self._asked: dict[Workload, bool] = {}
+        self._asked.update(zip(workloads, map(bool, model.far(workloads)), strict=True))
 
     def _loaded(self) -> CostModel:
-        if self.model is None:
-            raise PluginError(
-                "the estimator 'learned' has no cost model: `collage train LOGS -o cost.json` makes one from benchmark "
-                "logs, and LearnedEstimator('cost.json') predicts with it"
-            )
         if isinstance(self.model, CostModel):
             return self.model
         if not hasattr(self, "_read"):
-            self._read = CostModel.load(self.model)
+            self._read = shipped() if self.model is None else CostModel.load(self.model)
         return self._read
 
     def _fingerprint(self) -> str:
         device = describe() if self.device is None else self.device
         return device if isinstance(device, str) else device.fingerprint
+
+
+def shipped(kind: type[_Model] = CostModel) -> _Model:  # type: ignore[assignment]
+    """The model that ships with Collage. Raises CollageError when the installation lacks it."""
+    with as_file(files("estimators").joinpath(SHIPPED)) as path:
+        return kind.load(path)

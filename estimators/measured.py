@@ -17,14 +17,14 @@ from pathlib import Path
 from collage.cost import Cost
 from collage.device import describe
 from collage.errors import CodegenError
-from collage.estimate import CostEstimator, Samples, Workload
+from collage.estimate import CostEstimator, Samples, Workload, device_kind
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.measure.artifact import Artifact, Preparation, prepare, write_arrays
 from collage.measure.builder import build_all
 from collage.measure.check import WRONG, wrong_numbers
 from collage.measure.job import Job
 from collage.measure.probe import two_convolutions
-from collage.measure.protocol import Protocol
+from collage.measure.protocol import Protocol, candidate_protocol
 from collage.measure.reference import ReferenceRun
 from collage.measure.runner import Measurement, Runner
 from collage.measure.statistics import Summary
@@ -42,7 +42,7 @@ class MeasuredEstimator(CostEstimator):
     Parameters
     ----------
     records: a database or the path of one; None is the default one in the user's cache folder.
-    protocol: how to time; None is the default `Protocol()`.
+    protocol: how to time; None is the default of the backends' device (`collage.measure.protocol`).
     build_jobs: processes that compile at the same time; None is one per processor.
     timeout_s: seconds after which a candidate that does not compile, load or answer is Invalid.
     reporter: told of progress.
@@ -71,7 +71,7 @@ class MeasuredEstimator(CostEstimator):
             records = self.records
             if not isinstance(records, RecordDatabase):
                 records = stack.enter_context(RecordDatabase(records))
-            protocol = self.protocol or Protocol()
+            protocol = self.protocol or candidate_protocol(device_kind(workloads))
             device = _DeviceEstimator(records, protocol, self.build_jobs, self.timeout_s, self.reporter or Reporter())
             return CachedEstimator(records, fallback=device, protocol=protocol).estimate(workloads)
 
@@ -108,8 +108,8 @@ class _DeviceEstimator(CostEstimator):
         return [costs[w] for w in workloads]
 
     def _build_wakers(self, workloads: Sequence[Workload], folder: Path, jobs: int) -> dict[str, Artifact]:
-        """The probe on every backend that takes it; a backend that does not is timed as its threads happen to be."""
-        backends = {w.backend.name: w.backend for w in workloads}
+        """The probe on every CPU backend that takes it; one that does not is timed as its threads happen to be."""
+        backends = {w.backend.name: w.backend for w in workloads if w.backend.device == "cpu"}
         threads = workloads[0].threads
         probes = [Workload.of_module(two_convolutions(), backend, threads) for backend in backends.values()]
         built = self._build([probes], folder, jobs)
@@ -178,6 +178,7 @@ class _DeviceEstimator(CostEstimator):
             expected=write_arrays(samples.outputs, folder, "expected"),
             protocol=self.protocol,
             threads=rivals[0].threads,
+            device=rivals[0].backend.device,
         )
 
     def _record(self, workload: Workload, measurement: Measurement) -> Cost:

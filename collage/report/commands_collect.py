@@ -17,9 +17,13 @@ from collage.report.terminal import quiet
 _NICENESS = 5
 
 _Models = Annotated[
-    list[Path], typer.Argument(metavar="MODEL.onnx...", help="The networks, as ONNX files.", show_default=False)
+    list[Path] | None, typer.Argument(metavar="MODEL.onnx...", help="The networks, as ONNX files.", show_default=False)
 ]
 _Samples = Annotated[int, typer.Option(min=0, help="Variants of the networks' candidates, on other shapes.")]
+_Designed = Annotated[
+    int,
+    typer.Option(min=0, help="Blocks that belong to no network, of which some candidates each are measured."),
+]
 _Budget = Annotated[
     float | None,
     typer.Option(min=0.0, metavar="SECONDS", help="Time after which nothing more is started.", show_default=False),
@@ -44,9 +48,10 @@ _CostModel = Annotated[
 
 @guarded
 def collect(
-    models: _Models,
+    models: _Models = None,
     records: Records = None,
     samples: _Samples = 500,
+    designed: _Designed = 0,
     budget: _Budget = None,
     seed: Annotated[int, typer.Option(help="Of what is drawn.")] = 0,
     backends: _Backends = None,
@@ -55,6 +60,8 @@ def collect(
     verbose: Verbose = False,
 ) -> None:
     """Measure the candidates of networks, and variants of them on other shapes, that the records do not hold yet."""
+    if not models and not designed:
+        raise typer.BadParameter("name a network (MODEL.onnx), or blocks to be designed (--designed N)")
     names = parse_names(backends, "--backends")
     if hasattr(os, "nice"):
         os.nice(_NICENESS)
@@ -67,10 +74,11 @@ def collect(
 
         path = records or default_path()
         found = run(
-            models,
+            models or [],
             configured_backends(names, path, tune_trials=0),
             records=path,
             samples=samples,
+            designed=designed,
             budget_s=budget,
             seed=seed,
             threads=threads,
@@ -79,7 +87,8 @@ def collect(
         )
     print(
         f"{path}: {found.measured:,} workloads measured ({found.invalid:,} invalid), {found.known:,} were known; "
-        f"{found.variants:,} variants drawn; {found.doubted:,} measured twice, {found.replaced:,} of them replaced; "
+        f"{found.variants:,} variants drawn, and {found.designed:,} structures of designed blocks; "
+        f"{found.doubted:,} measured twice, {found.replaced:,} of them replaced; "
         f"{duration(time.monotonic() - started)}"
     )
     if not found.complete:

@@ -1,6 +1,7 @@
 """`collage train`: learn a cost model from benchmark logs, and say how wrong it is.
 
-Any estimator can be trained whose class has a classmethod `train(records, **parameters)`. It returns an object with
+Any estimator can be trained whose class has a classmethod `train(records, **parameters)` (`--designed` gives it more
+records), and adapted whose class has `calibrate(records, path of a model or None)`. Both return an object with
 `save(path)` and `errors()`; the latter has `rows` (name, count, mape, within_10, within_20, spearman, coverage),
 `points` (backend, operator class, measured and predicted seconds) and `networks` (how many were left out in turn).
 """
@@ -39,24 +40,50 @@ def train(
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE.html", help="Also plot the errors (.html or .svg).", show_default=False)
     ] = None,
+    designed: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="LOG",
+            help="A log of designed blocks (`collage records collect --designed`); may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
     estimator: Annotated[str, typer.Option(help="The estimator to train.")] = "learned",
     seed: Annotated[int, typer.Option(help="Of the model's random numbers.")] = 0,
+    calibrate: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODEL.json|shipped",
+            help="Adapt this model, or the one that ships with Collage, to the machine of a few records.",
+            show_default=False,
+        ),
+    ] = None,
     verbose: Verbose = False,
 ) -> None:
     """Learn to predict latencies from benchmark logs, for prediction-only partitioning."""
     from collage import plugins
     from collage.errors import PluginError
 
-    inputs = {f"LOG {number}": path for number, path in enumerate(logs, 1)}
+    inputs = {f"LOG {number}": path for number, path in enumerate([*logs, *(designed or [])], 1)}
     require_writable({"-o": output, "--plot": plot}, {name: path for name, path in inputs.items() if path != output})
-    if output.resolve() in {path.resolve() for path in logs}:
+    if output.resolve() in {path.resolve() for path in inputs.values()}:
         raise typer.BadParameter(f"{output} would overwrite a log", param_hint="-o")
-    hook = getattr(plugins.load_class("estimators", estimator), "train", None)
+    name = "train" if calibrate is None else "calibrate"
+    hook = getattr(plugins.load_class("estimators", estimator), name, None)
     if hook is None:
-        raise PluginError(f"the estimator {estimator!r} cannot be trained: its class has no `train(records)`")
-    model = hook(_records(logs), seed=seed)
+        raise PluginError(
+            f"the estimator {estimator!r} cannot be {name.removesuffix('e')}ed: its class has no `{name}(records)`"
+        )
+    if calibrate is None:
+        more = {"designed": _records(designed)} if designed else {}
+        model = hook(_records(logs), seed=seed, **more)
+    else:
+        model = hook(_records(logs), None if calibrate == "shipped" else Path(calibrate))
     found = model.errors()
-    print(f"Errors on networks left out in turn ({found.networks} networks, {found.rows[0].count:,} records)")
+    if calibrate is None:
+        print(f"Errors on networks left out in turn ({found.networks} networks, {found.rows[0].count:,} records)")
+    else:
+        print(f"Errors on records left out in turn ({found.rows[0].count:,} records)")
     for line in _table(found.rows):
         print(line)
     model.save(output)

@@ -13,16 +13,25 @@ import numpy as np
 import pytest
 
 from benchmarks.estimator_baselines import BASELINES
-from benchmarks.estimator_networks import Key, Network, key_of, leave_out, read_records, recorded_tuning_seconds
+from benchmarks.estimator_networks import (
+    NO_NETWORK,
+    Key,
+    Network,
+    belongings_of,
+    key_of,
+    leave_out,
+    read_records,
+    recorded_tuning_seconds,
+)
 from benchmarks.estimator_regret import Placements, end_to_end, partitioning_seconds
 from benchmarks.estimators import main
+from collage.choose import resolve_backends
 from collage.collect import draw_variants
 from collage.collect_variants import skeleton
 from collage.cost import Cost
 from collage.errors import RecordsError
 from collage.estimate import Workload
 from collage.measure.protocol import Protocol
-from collage.partitioner import resolve_backends
 from collage.records import Record, RecordDatabase
 from collage.records.key import keys_of
 
@@ -175,7 +184,8 @@ def test_the_command_line_reads_a_database_and_writes_a_row_per_network_model_an
     assert read_records([tmp_path / "r.db"], THREADS) == records
     rows = tmp_path / "rows.jsonl"
     options = ["tiny_resnet", "--among", "tiny_resnet,tiny_bert", "--threads", "1", "--models", "roofline,nearest"]
-    main([*options, "--records", str(tmp_path / "r.db"), "--out", str(rows)])
+    cache = ["--networks", str(tmp_path / "networks.json")]
+    main([*options, "--records", str(tmp_path / "r.db"), "--out", str(rows), *cache])
     found = [json.loads(line) for line in rows.read_text().splitlines()]
     scored = {(row["network"], row["model"], row["backend"]) for row in found if "mape" in row}
     assert scored == {("tiny_resnet", m, b) for m in ("roofline", "nearest") for b in ("onnxruntime", "tvm")}
@@ -190,3 +200,49 @@ def test_the_command_line_refuses_what_it_cannot_use(tmp_path: Path, capsys: pyt
             main([*options, "--records", str(tmp_path / "none.db"), "--out", str(tmp_path / "rows.jsonl")])
         assert ended.value.code == 2
         assert message in capsys.readouterr().err
+
+
+def test_designed_blocks_are_trained_on_whatever_is_tested_but_for_its_very_structures(
+    networks: list[Network], records: dict[Key, Record]
+) -> None:
+    resnet = networks[0]
+    convolution = next(w for w in resnet.workloads.values() if w.operators == ("relax.nn.conv2d",))
+    (variant,) = draw_variants([[convolution]], resnet.backends, THREADS, 1, random.Random(0))
+    designed = made_up(variant)
+    own = next(key for key in records if key[0] in resnet.structures)
+    fold = leave_out(resnet, networks, {**records, **designed}, {*designed, own})
+    assert set(designed.values()) <= set(fold.training) and records[own] not in fold.training
+    groups = dict(zip((r.key.digest for r in fold.training), fold.groups, strict=True))
+    assert {groups[r.key.digest] for r in designed.values()} == {NO_NETWORK}
+    assert set(groups.values()) == {NO_NETWORK, networks[1].name}
+
+
+def test_what_belongs_to_a_network_is_looked_up_the_second_time(networks: list[Network], tmp_path: Path) -> None:
+    tiny, backends = networks[0], networks[0].backends
+    first, built = belongings_of(tiny.name, backends, THREADS, tmp_path / "cache.json")
+    again, none = belongings_of(tiny.name, backends, THREADS, tmp_path / "cache.json")
+    assert built is not None and none is None
+    assert first == again and first.structures == tiny.structures and first.skeletons == tiny.skeletons
+    fewer = {"tvm": backends["tvm"]}
+    assert belongings_of(tiny.name, fewer, THREADS, tmp_path / "cache.json")[1] is not None
+
+
+def test_an_evaluation_that_is_complete_is_only_printed_again(
+    records: dict[Key, Record], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with RecordDatabase(tmp_path / "r.db") as database:
+        database.put_many(records.values())
+    options = ["tiny_resnet", "--among", "tiny_resnet,tiny_bert", "--threads", "1", "--models", "roofline"]
+    places = [
+        "--records",
+        str(tmp_path / "r.db"),
+        "--out",
+        str(tmp_path / "o.jsonl"),
+        "--networks",
+        str(tmp_path / "n"),
+    ]
+    main([*options, *places])
+    first = capsys.readouterr().out
+    monkeypatch.setattr("benchmarks.estimators.Network", None)
+    main([*options, *places])
+    assert capsys.readouterr().out == first.replace("tiny_resnet: done\n", "")

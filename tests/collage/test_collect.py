@@ -15,6 +15,7 @@ import typer
 from tvm import relax
 
 import collage.collect
+from collage.choose import create, resolve_backends
 from collage.collect import collect, draw_variants, whole_workloads
 from collage.collect_outliers import Point, better, doubtful
 from collage.collect_variants import Change, extents_of, propose, skeleton, vary
@@ -24,7 +25,6 @@ from collage.errors import SearchInterrupted
 from collage.estimate import CostEstimator, Workload
 from collage.graph.description import describe
 from collage.measure.protocol import Protocol
-from collage.partitioner import create, resolve_backends
 from collage.records import Record, RecordDatabase, key_of
 from collage.report.commands_collect import collect as command
 from tests.collage.report.conftest import dense

@@ -2,13 +2,14 @@
 
 import gzip
 import json
+import pickle
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from collage.errors import CollageError
+from collage.errors import CollageError, RecordsError
 from collage.records import Record, read_log
 from estimators.conformal import conformal_quantile, group_weights
 from estimators.cost_model import CostModel
@@ -114,7 +115,7 @@ def test_a_truncated_model_is_refused(saved: Path) -> None:
     ("fields", "words"),
     [
         ({"format": "something else"}, "is no cost model"),
-        ({"version": 99}, "version 99, not 1"),
+        ({"version": 99}, "version 99, not 2"),
         ({"feature_version": 0}, "features of version 0"),
         ({"work_features": []}, "other features"),
         ({"backends": []}, "'backends' is missing or malformed"),
@@ -125,6 +126,39 @@ def test_a_truncated_model_is_refused(saved: Path) -> None:
 def test_a_foreign_model_is_refused(saved: Path, fields: dict, words: str) -> None:
     with pytest.raises(CollageError, match=words):
         CostModel.load(changed(saved, **fields))
+
+
+def test_loading_a_model_executes_nothing(tmp_path: Path) -> None:
+    class Payload:
+        def __reduce__(self) -> tuple:
+            return Path.touch, (tmp_path / "executed",)
+
+    (tmp_path / "cost.json").write_bytes(pickle.dumps(Payload()))
+    with pytest.raises(CollageError, match="is no cost model"):
+        CostModel.load(tmp_path / "cost.json")
+    assert not (tmp_path / "executed").exists()
+
+
+@pytest.mark.parametrize("keep", [0, 1, 20, 5000])
+def test_a_model_cut_off_anywhere_is_refused(model: CostModel, tmp_path: Path, keep: int) -> None:
+    for name in ("cost.json", "cost.json.gz"):
+        model.save(tmp_path / name)
+        (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[:keep])
+        with pytest.raises(CollageError, match=r"cut off|damaged"):
+            CostModel.load(tmp_path / name)
+
+
+@pytest.mark.parametrize("where", [("quantile",), ("shift",), ("analytic", "call.calls", 0), ("reach", "operators", 1)])
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), "1e", None])
+def test_a_model_with_a_number_that_is_none_is_refused(saved: Path, where: tuple, number: object) -> None:
+    content = json.loads(saved.read_text())
+    inner = content["backends"]["tvm"]
+    for name in where[:-1]:
+        inner = inner[name]
+    inner[where[-1]] = number
+    saved.write_text(json.dumps(content))
+    with pytest.raises(CollageError, match="damaged cost model"):
+        CostModel.load(saved)
 
 
 def test_a_missing_model_is_one_clear_line(tmp_path: Path) -> None:
@@ -141,6 +175,22 @@ def test_invalid_records_and_repetitions_are_left_out(records: list[Record]) -> 
     data = training_set([*records, records[0]])
     assert data.ignored["measured again"] == 1
     assert data.ignored["invalid"] == sum(r.status == "invalid" for r in records) > 0
+
+
+@pytest.mark.parametrize("field", ["seconds", "spread"])
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), -1.0])
+def test_latencies_that_are_no_numbers_are_refused_before_they_can_be_learned_from(
+    valid: list[Record], field: str, number: float
+) -> None:
+    with pytest.raises(RecordsError, match="finite and not negative"):
+        replace(valid[0], **{field: number})
+
+
+def test_an_outlier_bends_nothing(valid: list[Record]) -> None:
+    some = valid[:200]
+    wrong = [replace(some[0], seconds=1e3 * some[0].seconds), *some[1:]]
+    told, bent = (CostModel(rounds=20, threads=1).fit(r).predict(some) for r in (some, wrong))
+    assert np.median(np.abs(bent / told - 1)) < 0.05
 
 
 def test_mixed_devices_are_refused(valid: list[Record]) -> None:

@@ -6,9 +6,11 @@ from copy import deepcopy
 import numpy as np
 import pytest
 
+from estimators.cost_model_analytic import Analytic
+from estimators.cost_model_trees import COLUMNS, tree_inputs
 from estimators.features import Roofline, Task, features_of
 from estimators.features_operator import operator_class, operator_facts
-from estimators.features_table import KINDS, TOTAL_NAMES, WORK_NAMES, as_markdown
+from estimators.features_table import DETAIL_NAMES, KINDS, TOTAL_NAMES, WORK_NAMES, as_markdown
 
 
 def tensor(*shape: int) -> list:
@@ -82,7 +84,7 @@ def test_work_and_totals_have_the_documented_columns() -> None:
     table = features_of([task([relu(["in", 0], IMAGE)], [IMAGE])], Roofline())
     assert table.work.shape == (1, len(WORK_NAMES))
     assert table.totals.shape == (1, len(TOTAL_NAMES))
-    assert all(f"`{name}`" in as_markdown() for name in (*KINDS, *TOTAL_NAMES))
+    assert all(f"`{name}`" in as_markdown() for name in (*KINDS, *TOTAL_NAMES, *DETAIL_NAMES))
 
 
 def test_the_work_of_a_sequence_is_the_sum_of_its_operators_work() -> None:
@@ -150,3 +152,55 @@ def test_some_of_a_batch_keep_their_features() -> None:
 def test_a_workload_is_reported_under_its_anchor() -> None:
     assert operator_class(["relax.add", "relax.matmul", "relax.add"]) == "matmul"
     assert operator_class(["relax.reshape", "relax.add"]) == "elementwise"
+
+
+def details(nodes: list, inputs: list) -> list[dict[str, float]]:
+    """The details of a workload's distinct kernels, by name."""
+    table = features_of([task(nodes, inputs)], Roofline())
+    return [dict(zip(DETAIL_NAMES, row.tolist(), strict=True)) for row in table.kernel_details]
+
+
+def test_a_kernel_is_an_anchor_with_its_epilogue_and_knows_its_border() -> None:
+    add = {"op": "relax.add", "attrs": {}, "args": [["node", 0], ["in", 1]], "out": IMAGE}
+    (kernel,) = details([conv(["in", 0], (16, 16, 3, 3), IMAGE), add, relu(["node", 1], IMAGE)], [IMAGE, IMAGE])
+    assert (kernel["epilogue"], kernel["entering"], kernel["leaving"], kernel["consumers"]) == (2, 2, 1, 0)
+    assert kernel["epilogue_input"] == pytest.approx(math.log2(1 + 4096))
+    assert (kernel["window"], kernel["stride"], kernel["rank"], kernel["constant"]) == (9, 1, 4, 1)
+
+
+def test_details_tell_the_shapes_that_libraries_like_from_those_that_they_do_not() -> None:
+    odd = tensor(1, 17, 8, 8)
+    (kernel,) = details([conv(["in", 0], (17, 16, 1, 1), odd, stride=2)], [IMAGE])
+    assert kernel["columns_padded"] == pytest.approx(32 / 17) and kernel["channels_padded"] == 1.0
+    assert kernel["inner_padded"] == 2.0 and kernel["stride"] == 4
+
+
+def test_equal_kernels_are_counted_and_work_adds_up_over_kernels_borders_and_the_call() -> None:
+    nodes = [relu(["in", 0], IMAGE)] + [relu(["node", i], IMAGE) for i in range(4)]
+    table = features_of([task(nodes, [IMAGE])], Roofline())
+    assert sorted(table.kernels.toarray()[0].tolist()) == [1, 1, 3]  # the first, the last, and those between
+    inside = [i for i, name in enumerate(WORK_NAMES) if not name.startswith(("entry", "exit", "call", "view"))]
+    assert (table.kernels @ table.kernel_work)[0, inside] == pytest.approx(table.work[0, inside])
+
+
+def test_views_are_no_kernels() -> None:
+    view = {"op": "relax.reshape", "attrs": {}, "args": [["in", 0]], "out": tensor(16, 64)}
+    table = features_of([task([view], [IMAGE])], Roofline())
+    assert table.kernels.shape == (1, 0)
+    both = features_of([task([view], [IMAGE]), task([relu(["in", 0], IMAGE)], [IMAGE], "t")], Roofline())
+    assert both.kernels.toarray().tolist() == [[0.0], [1.0]]
+
+
+def test_trees_see_the_costliest_kernel_and_the_mean_of_all() -> None:
+    work = np.zeros((1, len(WORK_NAMES)))
+    analytic = Analytic(np.ones(work.shape[1]), np.ones(work.shape[1], dtype=bool))
+    big, small = tensor(1, 1024, 64, 64), tensor(1, 16, 4, 4)
+    view = {"op": "relax.reshape", "attrs": {}, "args": [["in", 0]], "out": tensor(1, 4194304)}
+    nodes = [relu(["in", 0], big), relu(["in", 1], small)]
+    tasks = [task(nodes, [big, small]), task([view], [big], "v"), task(nodes[1:], [big, small], "w")]
+    inputs, _, _ = tree_inputs(analytic, features_of(tasks, Roofline()))
+    assert inputs.shape == (3, COLUMNS) and np.isfinite(inputs).all()
+    details_of_all = inputs[:, -2 * len(DETAIL_NAMES) - 1 :]
+    assert details_of_all[0, len(DETAIL_NAMES) + DETAIL_NAMES.index("rows")] == pytest.approx(22, abs=0.01)
+    assert 0.9 < details_of_all[0, -1] < 1.0 == details_of_all[2, -1]
+    assert not details_of_all[1].any()

@@ -1,6 +1,10 @@
 """LearnedEstimator turns predictions into costs, for the device and the backends that its model knows."""
 
+import gzip
+import json
 from collections.abc import Sequence
+from dataclasses import replace
+from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
@@ -9,12 +13,12 @@ import pytest
 from collage import plugins
 from collage.backends.base import Availability, Backend
 from collage.cost import Cost
-from collage.errors import CollageError, PluginError
-from collage.estimate import CostEstimator, Workload
+from collage.errors import CollageError
+from collage.estimate import PREDICTED, CostEstimator, Workload
 from collage.records import Record, read_log
 from collage.rules.base import PartitionRule
 from estimators.cost_model import CostModel
-from estimators.learned import LearnedEstimator
+from estimators.learned import SHIPPED, LearnedEstimator, shipped
 
 LOG = Path(__file__).parent / "data" / "records.jsonl.gz"
 
@@ -98,13 +102,49 @@ def test_without_a_fallback_an_unknown_backend_is_an_error(model: CostModel, rec
 
 
 def test_another_device_is_an_error(model: CostModel, records: list[Record]) -> None:
-    with pytest.raises(CollageError, match="this is cpu-other"):
+    with pytest.raises(CollageError, match=r"this is cpu-other.*--calibrate"):
         LearnedEstimator(model, device="cpu-other").estimate([workload(records[0])])
 
 
-def test_without_a_model_it_says_how_to_train_one() -> None:
-    with pytest.raises(PluginError, match="collage train LOGS -o"):
-        LearnedEstimator().estimate([])
+def test_without_a_model_the_one_that_ships_predicts_and_says_where_it_is_from(records: list[Record]) -> None:
+    estimator = LearnedEstimator(device="cpu-other")
+    assert estimator.notes() == []
+    costs = estimator.estimate([workload(r) for r in records[:30]])
+    assert all(c.is_finite and c.spread > 0 and c.reason == PREDICTED for c in costs)
+    (note,) = estimator.notes()
+    assert "of another machine (" in note and "--calibrate" in note
+
+
+def test_on_its_own_machine_the_model_that_ships_has_nothing_to_say(records: list[Record]) -> None:
+    estimator = LearnedEstimator(device=shipped().device_)
+    estimator.estimate([workload(r) for r in records[:30]])
+    assert estimator.notes() == []
+
+
+def test_the_model_that_ships_is_small_and_nothing_but_data() -> None:
+    raw = files("estimators").joinpath(SHIPPED).read_bytes()
+    assert len(raw) < 5_000_000
+    content = json.loads(gzip.decompress(raw))
+    assert set(content["backends"]) == {"tvm", "openvino", "onnxruntime"}
+    assert content["device_info"]["model"] and content["training"]["records"] > 4000
+
+
+def test_what_is_far_from_the_training_data_is_said(model: CostModel, records: list[Record]) -> None:
+    one = next(r for r in records if r.operators == ("relax.nn.relu",))
+    (before, dtype), description = one.description["inputs"][0], json.loads(json.dumps(one.description))
+    description["inputs"] = [[[100_000, *before], dtype]]
+    description["nodes"][0]["out"] = description["inputs"][0]
+    huge = replace(one, description=description, key=replace(one.key, structure="huge"))
+    assert model.far([one, huge]).tolist() == [False, True]
+    estimator = LearnedEstimator(model, device=model.device_)
+    estimator.estimate([workload(one), workload(huge)])
+    assert estimator.notes() == ["1 of 2 predictions are of sizes or kinds that the cost model has not seen"]
+
+
+def test_other_threads_than_were_learned_from_are_said(model: CostModel, records: list[Record]) -> None:
+    estimator = LearnedEstimator(model, device=model.device_)
+    estimator.estimate([replace(workload(records[0]), threads=64)])
+    assert estimator.notes()[0] == f"costs are predicted for 64 threads by a model of {records[0].key.threads}"
 
 
 def test_it_is_found_by_name() -> None:

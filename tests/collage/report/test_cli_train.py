@@ -14,7 +14,11 @@ LOG = Path(__file__).parents[2] / "estimators" / "data" / "records.jsonl.gz"
 
 def run(capsys: pytest.CaptureFixture[str], *logs: Path, output: Path, **options: object) -> tuple[int, str, str]:
     try:
-        train(list(logs), output, **{"plot": None, "estimator": "learned", "seed": 0, "verbose": False, **options})
+        train(
+            list(logs),
+            output,
+            **{"plot": None, "estimator": "learned", "seed": 0, "calibrate": None, "verbose": False, **options},
+        )
         status = 0
     except typer.Exit as ended:
         status = ended.exit_code
@@ -42,6 +46,29 @@ def test_a_database_trains_as_its_log_does(capsys, tmp_path: Path) -> None:
     _, from_database, _ = run(capsys, tmp_path / "r.db", output=tmp_path / "database.json")
     assert from_log.splitlines()[:-1] == from_database.splitlines()[:-1]
     assert (tmp_path / "log.json").read_text() == (tmp_path / "database.json").read_text()
+
+
+def test_a_model_is_calibrated_by_records(capsys, tmp_path: Path) -> None:
+    run(capsys, LOG, output=tmp_path / "cost.json")
+    status, out, _ = run(capsys, LOG, output=tmp_path / "here.json", calibrate=str(tmp_path / "cost.json"))
+    assert status == 0 and out.startswith("Errors on records left out in turn")
+    assert "Wrote" in out and (tmp_path / "here.json").read_text() != (tmp_path / "cost.json").read_text()
+    status, out, _ = run(capsys, LOG, output=tmp_path / "other.json", calibrate="shipped")
+    assert status == 0 and (tmp_path / "other.json").exists()
+
+
+def test_what_cannot_be_calibrated_is_one_line(capsys, tmp_path: Path) -> None:
+    status, _, err = run(capsys, LOG, output=tmp_path / "o.json", calibrate=str(tmp_path / "none.json"))
+    assert status == 2 and err.count("\n") == 1 and "cannot be read" in err
+    status, _, err = run(capsys, LOG, output=tmp_path / "o.json", calibrate="shipped", estimator="cached")
+    assert status == 2 and err.count("\n") == 1 and "'cached' cannot be calibrated" in err
+
+
+@pytest.mark.parametrize("content", [b"", b"nothing\n", b"\x1f\x8b\x08broken", bytes(range(256))])
+def test_a_log_with_nothing_in_it_is_one_line(capsys, tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "log.jsonl").write_bytes(content)
+    status, _, err = run(capsys, tmp_path / "log.jsonl", output=tmp_path / "cost.json")
+    assert status == 2 and err.count("\n") == 1 and not (tmp_path / "cost.json").exists()
 
 
 def test_a_missing_log_is_one_line(capsys, tmp_path: Path) -> None:

@@ -1,0 +1,82 @@
+"""The drift of a machine is taken out of designed blocks' records, and of nothing else."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from collage.records import Record, read_log
+from estimators.cost_model import CostModel
+from estimators.cost_model_analytic import Analytic
+from estimators.cost_model_data import training_set
+from estimators.cost_model_drift import without_drift
+from estimators.features import FeatureTable, Roofline, Task, features_of
+
+LOG = Path(__file__).parent / "data" / "records.jsonl.gz"
+
+
+@pytest.fixture(scope="module")
+def records() -> list[Record]:
+    return [r for r in read_log(LOG) if r.status == "ok"]
+
+
+@pytest.fixture(scope="module")
+def table(records: list[Record]) -> FeatureTable:
+    tasks = [Task(r.key.structure, r.description, r.key.composites, r.key.threads) for r in records]
+    return features_of(tasks, Roofline.of(records[0].device))
+
+
+@pytest.fixture(scope="module")
+def steady(table: FeatureTable, records: list[Record]) -> np.ndarray:
+    """Log seconds on a machine that does not drift: what the analytic part says, and some noise."""
+    analytic = Analytic.fit(table.work, np.log([r.seconds for r in records]), np.ones(len(records)))
+    return analytic.predict(table.work)[0] + np.random.default_rng(0).normal(0.0, 0.1, len(records))
+
+
+def mixed(count: int) -> np.ndarray:
+    """Every other one is designed: then both have all kinds of work."""
+    return np.arange(count) % 2 == 1
+
+
+def test_a_slower_hour_is_taken_out(table: FeatureTable, steady: np.ndarray) -> None:
+    designed = mixed(len(steady))
+    hour = np.where(np.arange(len(steady)) < len(steady) // 2, 0.4, 0.9)
+    seen = steady + designed * hour
+    found = without_drift(table, seen, np.ones(len(seen)), designed)
+    assert np.array_equal(found[~designed], steady[~designed])
+    assert np.median(np.abs(found - steady)[designed]) < 0.15 < np.median(np.abs(seen - steady)[designed])
+    assert abs(np.mean((found - steady)[designed])) < 0.1
+
+
+def test_so_is_what_small_workloads_suffer_more(table: FeatureTable, steady: np.ndarray) -> None:
+    designed = mixed(len(steady))
+    seen = steady + designed * (0.5 - 0.2 * (steady - np.median(steady)))
+    found = without_drift(table, seen, np.ones(len(seen)), designed)
+    assert abs(np.polyfit(steady[designed], (found - steady)[designed], 1)[0]) < 0.08
+
+
+def test_a_steady_machine_stays_as_it_is(table: FeatureTable, steady: np.ndarray) -> None:
+    designed = mixed(len(steady))
+    found = without_drift(table, steady, np.ones(len(steady)), designed)
+    assert np.abs(found - steady).max() < 0.12
+
+
+def test_without_networks_there_is_no_measure_for_drift(table: FeatureTable, steady: np.ndarray) -> None:
+    ones = np.ones(len(steady))
+    assert np.array_equal(without_drift(table, steady, ones, ones > 0), steady)
+    assert np.array_equal(without_drift(table, steady, ones, ones == 0), steady)
+
+
+def test_designed_blocks_are_one_group_and_count_less(records: list[Record]) -> None:
+    marks = mixed(len(records)).tolist()
+    plain, marked = training_set(records), training_set(records, designed=marks)
+    assert marked.designed.sum() == sum(marks)
+    assert set(marked.groups[marked.designed]) == {-1} and -1 not in marked.groups[~marked.designed]
+    assert marked.weights[marked.designed] == pytest.approx(0.5 * plain.weights[marked.designed])
+
+
+def test_a_model_learns_from_both_alike(records: list[Record]) -> None:
+    marks = mixed(len(records)).tolist()
+    model = CostModel(rounds=10, threads=1).fit(records, designed=marks)
+    assert model.training_["designed"] == sum(marks)
+    assert np.isfinite(model.predict(records)).all()
