@@ -1,6 +1,7 @@
 """Workloads: the networks of the benchmark as seeded ONNX models, built without a framework or a download.
 
     model = build("resnet50")                  # an onnx.ModelProto, batch 1, static shapes, float32, opset 17
+    model = build("resnet50", batch=8, dtype="float16")
     inputs = random_inputs(model, seed=1)      # name -> array
 
 Inference form; batch normalisations are kept as nodes, for the frontend to fold. The command line is
@@ -53,7 +54,7 @@ NAMES: tuple[str, ...] = tuple(WORKLOADS)
 def build(name: str, **options: Any) -> ModelProto:
     """The workload or small relative called `name`.
 
-    `options`: `batch` (1), `seed` (0) of the weights; `sequence` for the transformers.
+    `options`: `batch` (1), `seed` (0) of the weights, `dtype` ("float32" or "float16"), `sequence` of the transformers.
 
     Raises
     ------

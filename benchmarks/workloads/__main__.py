@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.workloads import SMALL, WORKLOADS, build
+from benchmarks.workloads.builder import FLOATS
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -19,6 +20,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("-o", "--output", type=Path, help="the file to write; NAME.onnx when left out")
     parser.add_argument("--batch", type=int, default=1, help="batch size")
     parser.add_argument("--seed", type=int, default=0, help="seed of the random weights")
+    parser.add_argument("--dtype", choices=FLOATS, default="float32", help="of weights and activations")
     parser.add_argument("--list", action="store_true", help="name the networks and what they are")
     options = parser.parse_args(arguments)
     if options.list:
@@ -28,7 +30,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.name is None:
         parser.error("NAME is required, or --list")
     path = options.output or Path(f"{options.name}.onnx")
-    data = build(options.name, batch=options.batch, seed=options.seed).SerializeToString(deterministic=True)
+    model = build(options.name, batch=options.batch, seed=options.seed, dtype=options.dtype)
+    data = model.SerializeToString(deterministic=True)
     try:
         path.write_bytes(data)
     except OSError as error:

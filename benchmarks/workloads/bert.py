@@ -31,23 +31,23 @@ class _Config:
     positions: int = 512
 
 
-def bert_base(batch: int = 1, seed: int = 0, sequence: int = 128) -> ModelProto:
+def bert_base(batch: int = 1, seed: int = 0, sequence: int = 128, dtype: str = "float32") -> ModelProto:
     """BERT-base, uncased: 12 layers, 768 wide, 12 heads, 109.5 million parameters."""
-    return _encoder("bert_base", _Config(12, 768, 12, 3072, sequence), batch, seed)
+    return _encoder("bert_base", _Config(12, 768, 12, 3072, sequence), batch, seed, dtype)
 
 
-def minilm(batch: int = 1, seed: int = 0, sequence: int = 128) -> ModelProto:
+def minilm(batch: int = 1, seed: int = 0, sequence: int = 128, dtype: str = "float32") -> ModelProto:
     """MiniLM-L6-H384: 6 layers, 384 wide, 12 heads, 22.7 million parameters."""
-    return _encoder("minilm", _Config(6, 384, 12, 1536, sequence), batch, seed)
+    return _encoder("minilm", _Config(6, 384, 12, 1536, sequence), batch, seed, dtype)
 
 
-def tiny_bert(batch: int = 1, seed: int = 0, sequence: int = 16) -> ModelProto:
+def tiny_bert(batch: int = 1, seed: int = 0, sequence: int = 16, dtype: str = "float32") -> ModelProto:
     """Two layers, 64 wide, 4 heads, a vocabulary of 100."""
-    return _encoder("tiny_bert", _Config(2, 64, 4, 128, sequence, vocabulary=100, positions=32), batch, seed)
+    return _encoder("tiny_bert", _Config(2, 64, 4, 128, sequence, vocabulary=100, positions=32), batch, seed, dtype)
 
 
-def _encoder(name: str, config: _Config, batch: int, seed: int) -> ModelProto:
-    b = GraphBuilder(name, seed)
+def _encoder(name: str, config: _Config, batch: int, seed: int, dtype: str) -> ModelProto:
+    b = GraphBuilder(name, seed, dtype)
     shape = (batch, config.sequence)
     tokens, mask, types = (
         b.input(i, shape, TensorProto.INT64) for i in ("input_ids", "attention_mask", "token_type_ids")
@@ -64,9 +64,10 @@ def _encoder(name: str, config: _Config, batch: int, seed: int) -> ModelProto:
 
 
 def _mask_bias(b: GraphBuilder, mask: str) -> str:
-    """(batch, sequence) of 1 and 0 to (batch, 1, 1, sequence) of 0 and the lowest float, to be added to the scores."""
-    kept = b.op("Cast", b.op("Unsqueeze", mask, b.ints(1, 2)), to=TensorProto.FLOAT)
-    return b.op("Mul", b.op("Sub", b.constant(1.0), kept), b.constant(np.finfo(np.float32).min))
+    """(batch, sequence) of 1 and 0 to (batch, 1, 1, sequence) of 0 and the lowest number, to be added to the
+    scores."""
+    kept = b.op("Cast", b.op("Unsqueeze", mask, b.ints(1, 2)), to=b.element_type)
+    return b.op("Mul", b.op("Sub", b.constant(1.0), kept), b.constant(np.finfo(b.dtype).min))
 
 
 def _embed(b: GraphBuilder, tokens: str, types: str, config: _Config) -> str:

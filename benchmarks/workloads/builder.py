@@ -17,12 +17,19 @@ from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 #: The first opset with LayerNormalization, and the IR version released with it: every current tool reads both.
 OPSET = 17
 IR_VERSION = 8
+#: Types that a network's floating-point numbers may have.
+FLOATS = ("float32", "float16")
 
 
 class GraphBuilder:
     """An ONNX graph under construction. Values are referred to by name; every method that adds one returns its name."""
 
-    def __init__(self, name: str, seed: int = 0) -> None:
+    def __init__(self, name: str, seed: int = 0, dtype: str = "float32") -> None:
+        if dtype not in FLOATS:
+            raise ValueError(f"a network's floating-point numbers are {' or '.join(FLOATS)}, not {dtype!r}")
+        #: Of all floating-point weights, inputs, activations and outputs, for NumPy and for ONNX.
+        self.dtype = np.dtype(dtype)
+        self.element_type: int = helper.np_dtype_to_tensor_dtype(self.dtype)
         self._name = name
         self._rng = np.random.default_rng(seed)
         self._inputs: list[ValueInfoProto] = []
@@ -31,34 +38,37 @@ class GraphBuilder:
         self._initializers: list[TensorProto] = []
         self._constants: dict[tuple[str, tuple[int, ...], bytes], str] = {}
 
-    def input(self, name: str, shape: Sequence[int], dtype: int = TensorProto.FLOAT) -> str:
-        """A graph input of a static shape."""
-        self._inputs.append(helper.make_tensor_value_info(name, dtype, list(shape)))
+    def input(self, name: str, shape: Sequence[int], element_type: int | None = None) -> str:
+        """A graph input of a static shape; of the network's floating-point type when none is given."""
+        self._inputs.append(helper.make_tensor_value_info(name, element_type or self.element_type, list(shape)))
         return name
 
     def output(self, value: str, name: str, shape: Sequence[int]) -> None:
-        """Make `value` a float32 graph output called `name`."""
+        """Make `value` a floating-point graph output called `name`."""
         for node in self._nodes:
             node.output[:] = [name if out == value else out for out in node.output]
             node.input[:] = [name if inp == value else inp for inp in node.input]
-        self._outputs.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, list(shape)))
+        self._outputs.append(helper.make_tensor_value_info(name, self.element_type, list(shape)))
 
     def normal(self, shape: Sequence[int], std: float, mean: float = 0.0) -> str:
-        """A float32 weight drawn from N(mean, std²)."""
+        """A weight drawn from N(mean, std²) in float32, and rounded to the network's type."""
         values = self._rng.standard_normal(tuple(shape), dtype=np.float32)
         values *= np.float32(std)
         if mean:
             values += np.float32(mean)
-        return self._initializer("weight", values)
+        return self._initializer("weight", values.astype(self.dtype, copy=False))
 
     def uniform(self, shape: Sequence[int], low: float, high: float) -> str:
-        """A float32 weight drawn from U[low, high)."""
+        """A weight drawn from U[low, high) in float32, and rounded to the network's type."""
         values = self._rng.random(tuple(shape), dtype=np.float32)
-        return self._initializer("weight", values * np.float32(high - low) + np.float32(low))
+        values = values * np.float32(high - low) + np.float32(low)
+        return self._initializer("weight", values.astype(self.dtype, copy=False))
 
-    def constant(self, values: Any, dtype: type[np.generic] = np.float32) -> str:
-        """A small constant; equal constants share one initializer, as in an optimised export."""
-        array = np.asarray(values, dtype)
+    def constant(self, values: Any, dtype: type[np.generic] | None = None) -> str:
+        """A small constant, floating-point when no dtype is given; equal constants share one initializer, as in an
+        optimised export.
+        """
+        array = np.asarray(values, dtype or self.dtype)
         key = (array.dtype.str, array.shape, array.tobytes())
         if key not in self._constants:
             self._constants[key] = self._initializer("constant", array)

@@ -33,9 +33,9 @@ class _Shape:
     sequence: int
 
 
-def gpt2(batch: int = 1, seed: int = 0, sequence: int = 64) -> ModelProto:
+def gpt2(batch: int = 1, seed: int = 0, sequence: int = 64, dtype: str = "float32") -> ModelProto:
     """GPT-2 small: (batch, sequence) token ids to (batch, sequence, 50257) logits; 124.4 million parameters."""
-    b = GraphBuilder("gpt2", seed)
+    b = GraphBuilder("gpt2", seed, dtype)
     shape = _Shape(batch, sequence)
     tokens = b.input("input_ids", (batch, sequence), TensorProto.INT64)
     words = b.normal((_VOCABULARY, _WIDTH), 1.0 / sqrt(_WIDTH))
@@ -61,7 +61,7 @@ def _attention(b: GraphBuilder, x: str, shape: _Shape) -> str:
     value = b.op("Transpose", value, perm=[0, 2, 1, 3])
     scores = b.op("Div", b.op("MatMul", query, key), b.constant(sqrt(size)))
     causal = b.constant(np.tri(shape.sequence, dtype=np.bool_)[None, None], np.bool_)
-    weights = b.op("Softmax", b.op("Where", causal, scores, b.constant(np.finfo(np.float32).min)), axis=-1)
+    weights = b.op("Softmax", b.op("Where", causal, scores, b.constant(np.finfo(b.dtype).min)), axis=-1)
     context = b.op("Transpose", b.op("MatMul", weights, value), perm=[0, 2, 1, 3])
     context = b.op("Reshape", context, b.ints(shape.batch, shape.sequence, _WIDTH))
     return _conv1d(b, context, (_WIDTH, _WIDTH), shape, _BRANCH_GAIN)

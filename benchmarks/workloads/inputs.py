@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from onnx import ModelProto, TensorProto
+
+#: Element types of floating-point inputs, for NumPy.
+_FLOATS = MappingProxyType({TensorProto.FLOAT: np.float32, TensorProto.FLOAT16: np.float16})
 
 
 def random_inputs(model: ModelProto, seed: int = 0) -> dict[str, NDArray[Any]]:
@@ -31,11 +35,11 @@ def random_inputs(model: ModelProto, seed: int = 0) -> dict[str, NDArray[Any]]:
         if any(not dim.HasField("dim_value") for dim in tensor.shape.dim):
             raise ValueError(f"input {value.name} has a dynamic dimension; bind it first")
         shape = tuple(dim.dim_value for dim in tensor.shape.dim)
-        if tensor.elem_type == TensorProto.FLOAT:
-            arrays[value.name] = rng.standard_normal(shape, dtype=np.float32)
+        if tensor.elem_type in _FLOATS:
+            arrays[value.name] = rng.standard_normal(shape, dtype=np.float32).astype(_FLOATS[tensor.elem_type])
         elif tensor.elem_type != TensorProto.INT64:
             raise ValueError(
-                f"input {value.name} is {TensorProto.DataType.Name(tensor.elem_type)}, not float32 or int64"
+                f"input {value.name} is {TensorProto.DataType.Name(tensor.elem_type)}, not float32, float16 or int64"
             )
         elif value.name in rows:
             arrays[value.name] = rng.integers(0, rows[value.name], shape)

@@ -35,21 +35,27 @@ _MOBILENET_V2 = (
 _TINY = (_Stage(1, 8, 1, 1), _Stage(4, 12, 2, 2))
 
 
-def mobilenet_v2(batch: int = 1, seed: int = 0) -> ModelProto:
+def mobilenet_v2(batch: int = 1, seed: int = 0, dtype: str = "float32") -> ModelProto:
     """MobileNetV2 on (batch, 3, 224, 224): 52 convolutions, 3.5 million parameters, 1000 logits."""
-    return _mobilenet("mobilenet_v2", (batch, 3, 224, 224), _MOBILENET_V2, (32, 1280), 1000, seed)
+    return _mobilenet("mobilenet_v2", (batch, 3, 224, 224), _MOBILENET_V2, (32, 1280), 1000, seed, dtype)
 
 
-def tiny_mobilenet(batch: int = 1, seed: int = 0) -> ModelProto:
+def tiny_mobilenet(batch: int = 1, seed: int = 0, dtype: str = "float32") -> ModelProto:
     """Three inverted residual blocks, one with a shortcut, on (batch, 3, 32, 32): 10 convolutions, 10 logits."""
-    return _mobilenet("tiny_mobilenet", (batch, 3, 32, 32), _TINY, (8, 32), 10, seed)
+    return _mobilenet("tiny_mobilenet", (batch, 3, 32, 32), _TINY, (8, 32), 10, seed, dtype)
 
 
 def _mobilenet(
-    name: str, shape: Sequence[int], stages: Sequence[_Stage], ends: tuple[int, int], classes: int, seed: int
+    name: str,
+    shape: Sequence[int],
+    stages: Sequence[_Stage],
+    ends: tuple[int, int],
+    classes: int,
+    seed: int,
+    dtype: str,
 ) -> ModelProto:
     """A strided stem of `ends[0]` channels, the stages, a 1x1 convolution to `ends[1]` channels and the classifier."""
-    b = GraphBuilder(name, seed)
+    b = GraphBuilder(name, seed, dtype)
     x = b.input("input", shape)
     x = _relu6(b, batch_norm(b, conv(b, x, (shape[1], ends[0]), (3, 3), 2, gain=1.0), ends[0]))
     channels, gain = ends[0], 2.0

@@ -32,9 +32,9 @@ class _Map:
     side: int
 
 
-def nasnet_a_mobile(batch: int = 1, seed: int = 0) -> ModelProto:
+def nasnet_a_mobile(batch: int = 1, seed: int = 0, dtype: str = "float32") -> ModelProto:
     """NASNet-A mobile on (batch, 3, 224, 224): 356 convolutions, 5.3 million parameters, 1000 logits."""
-    b = GraphBuilder("nasnet_a_mobile", seed)
+    b = GraphBuilder("nasnet_a_mobile", seed, dtype)
     x = conv(b, b.input("input", (batch, 3, 224, 224)), (3, _STEM), (3, 3), 2, pads=(0, 0, 0, 0), gain=1.0)
     before = now = _Map(batch_norm(b, x, _STEM, epsilon=_EPSILON), _STEM, 111)
     for width in (_WIDTH // 4, _WIDTH // 2):

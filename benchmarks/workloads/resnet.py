@@ -17,24 +17,24 @@ _EXPANSION = 4
 _BRANCH_SCALE = 0.4
 
 
-def resnet50(batch: int = 1, seed: int = 0) -> ModelProto:
+def resnet50(batch: int = 1, seed: int = 0, dtype: str = "float32") -> ModelProto:
     """ResNet-50 on (batch, 3, 224, 224): 53 convolutions, 25.6 million parameters, 1000 logits."""
-    return _resnet("resnet50", (batch, 3, 224, 224), (3, 4, 6, 3), seed)
+    return _resnet("resnet50", (batch, 3, 224, 224), (3, 4, 6, 3), seed, dtype)
 
 
-def resnext50_32x4d(batch: int = 1, seed: int = 0) -> ModelProto:
+def resnext50_32x4d(batch: int = 1, seed: int = 0, dtype: str = "float32") -> ModelProto:
     """ResNeXt-50 32x4d on (batch, 3, 224, 224): 3x3 convolutions in 32 groups; 25.0 million parameters."""
-    return _resnet("resnext50_32x4d", (batch, 3, 224, 224), (3, 4, 6, 3), seed, groups=32, group_width=4)
+    return _resnet("resnext50_32x4d", (batch, 3, 224, 224), (3, 4, 6, 3), seed, dtype, groups=32, group_width=4)
 
 
-def resnet50_3d(batch: int = 1, seed: int = 0) -> ModelProto:
+def resnet50_3d(batch: int = 1, seed: int = 0, dtype: str = "float32") -> ModelProto:
     """ResNet-50-3D on clips of (batch, 3, 16, 112, 112): 53 convolutions, 47.0 million parameters, 400 logits."""
-    return _resnet("resnet50_3d", (batch, 3, 16, 112, 112), (3, 4, 6, 3), seed, classes=400)
+    return _resnet("resnet50_3d", (batch, 3, 16, 112, 112), (3, 4, 6, 3), seed, dtype, classes=400)
 
 
-def tiny_resnet(batch: int = 1, seed: int = 0) -> ModelProto:
+def tiny_resnet(batch: int = 1, seed: int = 0, dtype: str = "float32") -> ModelProto:
     """Three bottleneck blocks, two with a projection, on (batch, 3, 32, 32): 12 convolutions, 10 logits."""
-    return _resnet("tiny_resnet", (batch, 3, 32, 32), (1, 2), seed, stem=16, classes=10)
+    return _resnet("tiny_resnet", (batch, 3, 32, 32), (1, 2), seed, dtype, stem=16, classes=10)
 
 
 def _resnet(
@@ -42,13 +42,14 @@ def _resnet(
     shape: Sequence[int],
     blocks: Sequence[int],
     seed: int,
+    dtype: str,
     stem: int = 64,
     groups: int = 1,
     group_width: int = 64,
     classes: int = 1000,
 ) -> ModelProto:
     """A stem of `stem` channels, then stages of `blocks` bottlenecks, each stage twice as wide as the one before."""
-    b = GraphBuilder(name, seed)
+    b = GraphBuilder(name, seed, dtype)
     rank = len(shape) - 2
     x = b.input("input", shape)
     time_stride = (1,) * (rank - 2)

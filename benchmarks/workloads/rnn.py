@@ -19,12 +19,12 @@ _STEPS = 5
 _INPUT_GAIN, _STATE_GAIN = 2.0, 32.0
 
 
-def nasrnn(batch: int = 1, seed: int = 0) -> ModelProto:
+def nasrnn(batch: int = 1, seed: int = 0, dtype: str = "float32") -> ModelProto:
     """NasRNN: a state and 5 steps' inputs of (batch, 512) to the last state; 80 MatMul, 21.0 million parameters.
 
     The first state is an input, not a constant, so that no step folds away.
     """
-    b = GraphBuilder("nasrnn", seed)
+    b = GraphBuilder("nasrnn", seed, dtype)
     state = b.input("state", (batch, _WIDTH))
     steps = [b.input(f"x{step}", (batch, _WIDTH)) for step in range(_STEPS)]
     for x in steps:

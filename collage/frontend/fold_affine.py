@@ -27,6 +27,34 @@ _WITH_PADDING = MappingProxyType(
 
 def _batch_norm(value: Any, scope: Scope) -> Any:
     """Batch normalisation with constant statistics -> multiply and add, each with one constant per channel."""
+    found = _scale_and_shift(value, scope)
+    if found is None:
+        return None
+    data, scale, shift = found
+    dtype = dtype_of(data.ty)
+    return op.add(op.multiply(data, _rounded(scale, dtype)), _rounded(shift, dtype))
+
+
+def _batch_norm_into_half(value: Any, scope: Scope) -> Any:
+    """Batch normalisation of a float16 linear operator -> its weight and a bias, in one step.
+
+    By way of a scale in float16 each weight would be rounded twice, and all of a channel's off in the same direction.
+    """
+    found = _scale_and_shift(value, scope)
+    if found is None or dtype_of(found[0].ty) != "float16" or not scope.used_once(found[0]):
+        return None
+    data, scale, shift = found
+    linear = scope.definition(data)
+    channel = _channel_axis(linear)
+    if channel is None or not _per_channel(scale, data, channel):
+        return None
+    weight = _rounded(_scaled_weight(linear, scale), dtype_of(linear.args[1].ty))
+    scaled = relax.Call(linear.op, [linear.args[0], weight], linear.attrs, linear.ty_args)
+    return op.add(scaled, _rounded(shift, dtype_of(data.ty)))
+
+
+def _scale_and_shift(value: Any, scope: Scope) -> tuple[Any, np.ndarray, np.ndarray] | None:
+    """Operand of a batch normalisation with constant statistics, and the scale and shift that it comes to."""
     if not isinstance(value, relax.TupleGetItem) or value.index != 0:
         return None
     norm = scope.definition(value.tuple_value)
@@ -44,9 +72,7 @@ def _batch_norm(value: Any, scope: Scope) -> Any:
         return None
     extents = [1] * len(shape)
     extents[int(norm.attrs.axis) % len(shape)] = -1
-    dtype = dtype_of(data.ty)
-    scaled = op.multiply(data, _rounded(scale.reshape(extents), dtype))
-    return op.add(scaled, _rounded(shift.reshape(extents), dtype))
+    return data, np.asarray(scale).reshape(extents), np.asarray(shift).reshape(extents)
 
 
 def _scale_into_weight(value: Any, scope: Scope) -> Any:
@@ -197,4 +223,11 @@ def _rounded(array: np.ndarray, dtype: str) -> Any:
 
 
 #: In this order: a batch normalisation becomes a scale and a shift, which then move into the operator before them.
-FOLDINGS: tuple[Rule, ...] = (_batch_norm, _subtract_constant, _scale_into_weight, _join_biases, _pad_into_convolution)
+FOLDINGS: tuple[Rule, ...] = (
+    _batch_norm_into_half,
+    _batch_norm,
+    _subtract_constant,
+    _scale_into_weight,
+    _join_biases,
+    _pad_into_convolution,
+)

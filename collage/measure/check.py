@@ -8,13 +8,17 @@ import numpy as np
 WRONG = "wrong result"
 #: Larger magnitudes are masks, not values.
 _MASK = 1e30
+#: Kinds of float that keep fewer digits than float32: the least tolerance they are held to, and what a mask is. What is
+#: rounded to float16 is off by 5e-4 before anything was computed. The dtype is part of a workload's structure, so that
+#: structure and `Protocol.tolerance` in a record's key say together which tolerance it was held to.
+_NARROW = {"float16": (1e-2, 3e4), "bfloat16": (8e-2, _MASK)}
 
 
 def wrong_numbers(outputs: list[np.ndarray], expected: list[np.ndarray], tolerance: float) -> str | None:
     """Why the outputs are not those of the reference, or None when they are.
 
-    Floats agree when no difference exceeds `tolerance` times the largest magnitude in the reference (masks aside);
-    other types agree exactly.
+    Floats agree when no difference exceeds `tolerance` times the largest magnitude in the reference (masks aside), or a
+    hundredth of that magnitude in float16 and eight hundredths in bfloat16; other types agree exactly.
     """
     if len(outputs) != len(expected):
         return f"{WRONG}: {len(outputs)} outputs instead of {len(expected)}"
@@ -23,10 +27,15 @@ def wrong_numbers(outputs: list[np.ndarray], expected: list[np.ndarray], toleran
             return (
                 f"{WRONG}: output {i} is {ours.dtype}{list(ours.shape)}, not {reference.dtype}{list(reference.shape)}"
             )
-        if not np.issubdtype(reference.dtype, np.floating):
+        kind = reference.dtype.name
+        if not np.issubdtype(reference.dtype, np.floating) and kind not in _NARROW:
             if not np.array_equal(ours, reference):
                 return f"{WRONG}: output {i} differs in {int(np.sum(ours != reference))} of {reference.size} elements"
             continue
+        least, mask = _NARROW.get(kind, (0.0, _MASK))
+        allowed = max(tolerance, least)
+        if kind in _NARROW:
+            ours, reference = ours.astype(np.float32), reference.astype(np.float32)
         finite = np.isfinite(reference)
         if not np.array_equal(np.isnan(ours), np.isnan(reference)) or not np.array_equal(
             np.where(finite, 0, reference), np.where(np.isfinite(ours), 0, ours), equal_nan=True
@@ -36,11 +45,11 @@ def wrong_numbers(outputs: list[np.ndarray], expected: list[np.ndarray], toleran
             continue
         values = np.abs(reference[finite].astype(np.float64))
         error = np.abs(ours[finite].astype(np.float64) - reference[finite])
-        # Attention masks hold the lowest float32: where they are, only the element itself is the scale.
-        ordinary = values[values < _MASK]
+        # Attention masks hold the lowest number there is: where they are, only the element itself is the scale.
+        ordinary = values[values < mask]
         scale = max(float(ordinary.max()) if ordinary.size else 0.0, 1e-6)
-        excess = error - tolerance * np.maximum(values, scale)
+        excess = error - allowed * np.maximum(values, scale)
         if excess.max() > 0:
             worst = float(error[excess.argmax()])
-            return f"{WRONG}: output {i} is off by {worst:.3g} where values reach {scale:.3g} (tolerance {tolerance:g})"
+            return f"{WRONG}: output {i} is off by {worst:.3g} where values reach {scale:.3g} (tolerance {allowed:g})"
     return None

@@ -1,7 +1,8 @@
 """Reference values: what every node of a network holds in one run, computed by TVM operator by operator.
 
 They are the inputs on which candidates run, real activations with legal indices, and the outputs that a correct
-candidate gives (Invariant 4 of the architecture). No exporter and no fusion is involved.
+candidate gives (Invariant 4 of the architecture). No exporter and no fusion is involved. A network in float16 is
+computed in float32 from the same weights and inputs, and every value is rounded once.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from collage.backends.tvm import TVMBackend
 from collage.build import compile_partitioned
 from collage.candidates import HOST, CandidatePartition
 from collage.errors import CollageError, ModelInputError
-from collage.frontend.specs import input_specs
+from collage.frontend.precision import NARROW, WIDE, calls_kernels, dtypes_of, widened_module
+from collage.frontend.specs import input_specs, output_specs
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.index_set import IndexSet
 from collage.graph.kinds import NodeKind, OpKind, ValueKind
@@ -82,7 +84,7 @@ class ReferenceRun:
     @cached_property
     def outputs(self) -> list[np.ndarray]:
         """What the network returns."""
-        return _run(_operator_by_operator(self.module, self.threads, self.scheduled), self.inputs)
+        return _compute(self.module, self.inputs, self.threads, self.scheduled)
 
     @cached_property
     def _trace(self) -> dict[int, list[np.ndarray]]:
@@ -91,11 +93,22 @@ class ReferenceRun:
         values = {i: [array] for i, array in zip(self.graph.inputs, self.inputs, strict=True)}
         if shown:
             exposed = with_outputs(self.module, self.graph, shown)
-            arrays = iter(_run(_operator_by_operator(exposed, self.threads, self.scheduled), self.inputs))
+            arrays = iter(_compute(exposed, self.inputs, self.threads, self.scheduled))
             for index in shown:
                 ty = nodes[index].var.ty
                 values[index] = list(islice(arrays, len(ty.fields) if isinstance(ty, relax.TupleType) else 1))
         return values
+
+
+def _compute(module: Any, inputs: Sequence[np.ndarray], threads: int, scheduled: bool) -> list[np.ndarray]:
+    """What a module returns. Kernels given as loops cannot be widened: a network that has some runs as it is."""
+    main = module["main"]
+    if NARROW not in dtypes_of(main) or calls_kernels(main):
+        return _run(_operator_by_operator(module, threads, scheduled), inputs)
+    wide = [array.astype(WIDE) if array.dtype == NARROW else array for array in inputs]
+    results = _run(_operator_by_operator(widened_module(module), threads, scheduled), wide)
+    with np.errstate(over="ignore"):  # beyond float16 is infinity there, too
+        return [array.astype(spec.dtype) for array, spec in zip(results, output_specs(module), strict=True)]
 
 
 def _operator_by_operator(module: Any, threads: int, scheduled: bool) -> Any:

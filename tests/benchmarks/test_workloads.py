@@ -130,6 +130,30 @@ def test_each_element_of_a_batch_is_computed_alone(name: str) -> None:
             np.testing.assert_allclose(whole[index : index + 1], part, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("name", [*NAMES, *SMALL])
+def test_half_precision_has_the_same_weights_rounded(name: str) -> None:
+    if name in ("gpt2", "bert_base", "resnet50_3d"):  # as large as they are alike: minilm and resnet50 stand for them
+        return
+    full, half = build(name), build(name, dtype="float16")
+    assert [node.op_type for node in half.graph.node] == [node.op_type for node in full.graph.node]
+    kinds = {value.type.tensor_type.elem_type for value in (*half.graph.input, *half.graph.output)}
+    assert TensorProto.FLOAT not in kinds and TensorProto.FLOAT not in {t.data_type for t in half.graph.initializer}
+    for one, other in zip(full.graph.initializer, half.graph.initializer, strict=False):
+        if one.data_type == TensorProto.FLOAT and one.name.startswith("weight"):
+            expected = numpy_helper.to_array(one).astype(np.float16)
+            np.testing.assert_array_equal(numpy_helper.to_array(other), expected)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_half_precision_runs(name: str) -> None:
+    check_runs(build(name, dtype="float16"))
+
+
+def test_an_unknown_type_is_refused() -> None:
+    with pytest.raises(ValueError, match="float32 or float16, not 'int8'"):
+        build("tiny_resnet", dtype="int8")
+
+
 def test_unknown_name_lists_the_known_ones() -> None:
     with pytest.raises(ValueError, match=r"'resnet51'.*resnet50.*tiny_bert"):
         build("resnet51")

@@ -1,0 +1,161 @@
+"""A run that is stopped goes on where it was; a race tells what is right, what is fast, and what failed."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks.gpu import OURS, ROWS, steps
+from benchmarks.gpu_ledger import Budget, Ledger, Step, run
+from benchmarks.gpu_messages import Load
+from benchmarks.gpu_numerics import of_device, reference
+from benchmarks.gpu_peers import PEERS
+from benchmarks.gpu_race import Result, error_of, race
+
+TUNE = Step("tune", "net", "float32", 1, "dijkstra", least_s=10.0, most_s=100.0)
+RACE = Step("race", "net", "float32", 1, "peers", (("tune", "dijkstra"),), ("ours", "peer"), 10.0, 50.0)
+OTHER = Step("tune", "other", "float32", 1, "dijkstra", least_s=2.0, most_s=5.0)
+
+
+class Machine:
+    """Steps take the time that they are said to take, and end as they are said to end."""
+
+    def __init__(self, takes: Mapping[str, float], ends: Mapping[str, str] | None = None) -> None:
+        self.now = 0.0
+        self.takes = takes
+        self.ends = ends or {}
+        self.taken: list[tuple[str, float]] = []
+        self.said: list[str] = []
+        self.copies = 0
+
+    def take(self, step: Step, limit_s: float) -> dict[str, dict[str, Any]]:
+        needed = self.takes[step.network + step.kind]
+        self.taken.append((step.network + step.kind, limit_s))
+        self.now += min(needed, limit_s)
+        late = needed > limit_s
+        return {c: {"status": "timeout" if late else self.ends.get(c, "ok")} for c in step.contenders}
+
+    def run(self, path: Path, seconds: float, todo: list[Step]) -> bool:
+        budget = Budget(seconds, reserve=0.0, clock=lambda: self.now)
+
+        def copy() -> None:
+            self.copies += 1
+
+        return run(todo, Ledger(path), budget, self.take, self.said.append, copy)
+
+
+def names(machine: Machine) -> list[str]:
+    return [name for name, _ in machine.taken]
+
+
+def test_what_is_done_is_not_done_again(tmp_path: Path) -> None:
+    rows = tmp_path / "rows.jsonl"
+    first = Machine({"nettune": 20, "netrace": 20})
+    assert first.run(rows, 1000, [TUNE, RACE])
+    assert names(first) == ["nettune", "netrace"] and first.copies == 2
+    again = Machine({})
+    assert again.run(rows, 1000, [TUNE, RACE]) and not again.taken
+    assert len(rows.read_text().splitlines()) == 3, "one row per contender"
+
+
+def test_a_step_that_the_budget_cut_short_is_taken_up_again(tmp_path: Path) -> None:
+    rows = tmp_path / "rows.jsonl"
+    short = Machine({"nettune": 60})
+    assert not short.run(rows, 30, [TUNE, RACE])
+    assert short.taken == [("nettune", 30)]
+    assert json.loads(rows.read_text())["status"] == "skipped"
+    longer = Machine({"nettune": 60, "netrace": 20})
+    assert longer.run(rows, 1000, [TUNE, RACE])
+    assert names(longer) == ["nettune", "netrace"]
+
+
+def test_a_step_that_reached_its_own_limit_is_final_and_what_needs_it_is_left_out(tmp_path: Path) -> None:
+    rows = tmp_path / "rows.jsonl"
+    slow = Machine({"nettune": 1000, "othertune": 1})
+    slow.run(rows, 10_000, [TUNE, RACE, OTHER])
+    assert slow.taken == [("nettune", 100.0), ("othertune", 5.0)]
+    assert Ledger(rows).done(TUNE) and not Ledger(rows).ready(RACE)
+    assert not Machine({}).run(rows, 1.0, [OTHER, TUNE]) or Ledger(rows).done(OTHER)
+
+
+def test_a_shorter_step_still_fits_where_a_longer_one_does_not(tmp_path: Path) -> None:
+    machine = Machine({"othertune": 1})
+    assert not machine.run(tmp_path / "rows.jsonl", 5.0, [TUNE, OTHER])
+    assert machine.taken == [("othertune", 5.0)]
+
+
+def test_no_step_is_given_more_time_than_is_left(tmp_path: Path) -> None:
+    machine = Machine({"nettune": 40, "netrace": 1000})
+    assert not machine.run(tmp_path / "rows.jsonl", 60, [TUNE, RACE])
+    assert machine.taken == [("nettune", 60.0), ("netrace", 20.0)] and machine.now == 60
+
+
+def test_a_race_is_done_when_all_of_it_is(tmp_path: Path) -> None:
+    rows = tmp_path / "rows.jsonl"
+    half = Machine({"nettune": 1, "netrace": 1}, {"peer": "skipped"})
+    assert not half.run(rows, 1000, [TUNE, RACE])
+    whole = Machine({"netrace": 1}, {"peer": "wrong"})
+    assert whole.run(rows, 1000, [TUNE, RACE]) and names(whole) == ["netrace"]
+
+
+def test_a_file_that_was_cut_off_loses_its_last_row_only(tmp_path: Path) -> None:
+    rows = tmp_path / "rows.jsonl"
+    Machine({"nettune": 1, "othertune": 1}).run(rows, 1000, [TUNE, OTHER])
+    rows.write_text(rows.read_text()[:-20])
+    assert Ledger(rows).done(TUNE) and not Ledger(rows).done(OTHER)
+
+
+def test_the_plan_tunes_before_it_races_and_names_every_peer() -> None:
+    planned = steps(ROWS, PEERS)
+    seen: set[tuple[Any, ...]] = set()
+    for step in planned:
+        assert all((kind, step.network, step.dtype, step.batch, variant) in seen for kind, variant in step.needs)
+        seen.add((step.kind, step.network, step.dtype, step.batch, step.variant))
+        assert step.least_s < step.most_s
+    assert {step.contenders for step in planned if step.variant == "peers"} == {(OURS, *PEERS)}
+    assert len(seen) == len(planned) == 4 * len(ROWS)
+
+
+def test_errors_are_relative_to_the_largest_output() -> None:
+    exact = [np.array([0.0, 10.0])]
+    assert error_of([np.array([0.1, 10.0], "float16")], exact) == pytest.approx(0.01, rel=1e-2)
+    for wrong in ([np.array([np.nan, 10.0])], [np.zeros(3)], []):
+        assert error_of(wrong, exact) == np.inf
+
+
+def test_ratios_are_those_of_turns_that_followed_each_other() -> None:
+    base = Result("ok", call=[1.0, 2.0, 4.0] * 5)
+    row = Result("ok", call=[2.0, 4.0, 8.0] * 5).row(base)
+    assert row["call_ratio"] == [2.0, 2.0, 2.0] and row["call_s"][0] == 4.0
+    json.dumps(row, allow_nan=False)
+
+
+def test_a_race_times_what_is_right_and_says_what_failed() -> None:
+    """PyTorch on this processor against a model of ours that is not there."""
+    pytest.importorskip("torch")
+    facts = {"network": "tiny_resnet", "dtype": "float32", "batch": 1, "device": "cpu"}
+    results = race([Load("torch-eager", **facts), Load(OURS, **facts, library="missing.so")], time.monotonic() + 60)
+    assert results["torch-eager"].status == "ok" and results["torch-eager"].error < 1e-4
+    assert len(results["torch-eager"].call) >= 8 and min(results["torch-eager"].call) > 0
+    assert results[OURS].status == "failed" and "missing.so" in results[OURS].reason
+
+
+def test_the_references_of_first_contact_are_near_float64(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    for dtype, limit in (("float32", 1e-5), ("float16", 2e-3)):
+        line = reference("odd_product", dtype, tmp_path)
+        assert float(line.split("off by ")[1].split()[0]) < limit
+        values = pickle.loads((tmp_path / f"odd_product-{dtype}.pickle").read_bytes())
+        assert all(array.dtype == dtype for arrays in values.values() for array in arrays)
+
+
+def test_every_backend_of_a_device_is_examined() -> None:
+    assert {"tvm-cuda", "cublas", "cudnn", "cutlass", "tensorrt", "onnxruntime-cuda"} <= set(of_device("cuda"))
+    assert "tvm" in of_device("cpu") and "tvm" not in of_device("cuda")
