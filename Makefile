@@ -1,4 +1,4 @@
-# make demo | test | lint | bench: each makes the environment (.venv) first where there is none.
+# make demo | test | test-emulation | lint | bench: each makes the environment (.venv) first where there is none.
 
 PYTHON ?= python3
 TORCH ?= torch==2.13.0
@@ -6,14 +6,17 @@ VENV := .venv
 BIN := $(VENV)/bin
 DEV := $(VENV)/.collage-dev
 TESTS := $(VENV)/.collage-tests
+CUDA := $(VENV)/.collage-cuda
 DEMO := build/resnet50
 
-.PHONY: help demo test test-slow test-conformance lint format bench bench-networks bench-onnx clean
+.PHONY: help demo test test-emulation test-slow test-conformance test-cuda lint format bench bench-networks bench-onnx clean
 
 help:
 	@echo "make demo            tune a ResNet-50 over all backends, print what runs where, run the compiled model"
 	@echo "make test            the tests; make test-slow those that take minutes each,"
 	@echo "make test-conformance    of those, the suites that hold every candidate of a backend against the reference"
+	@echo "make test-emulation    CUDA engines and plans, emulated on the CPU: compiles C++"
+	@echo "make test-cuda       compile the CUDA backends against NVIDIA's headers, without a GPU (1 GB of wheels)"
 	@echo "make lint            ruff and mypy; make format applies ruff's format"
 	@echo "make bench           growth of enumeration and search with the size of the network"
 	@echo "make bench-networks  tune all ten networks (hours); make bench-onnx: the ONNX project's node tests"
@@ -28,6 +31,10 @@ $(TESTS): $(DEV)
 	$(if $(strip $(TORCH)),$(BIN)/python -m pip install --quiet --disable-pip-version-check '$(TORCH)')
 	@touch $@
 
+$(CUDA): $(TESTS)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[cuda-build]'
+	@touch $@
+
 demo: $(DEMO).onnx
 	$(BIN)/collage tune $(DEMO).onnx -o $(DEMO).so --report $(DEMO).html
 	$(BIN)/collage run $(DEMO).so --random --repeat 20
@@ -37,13 +44,19 @@ $(DEMO).onnx: | $(DEV)
 	$(BIN)/python -m benchmarks.workloads resnet50 -o $@
 
 test: $(TESTS)
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -m "not slow and not emulation and not cuda_build"
+
+test-emulation: $(TESTS)
+	$(BIN)/python -m pytest -m emulation
 
 test-slow: $(TESTS)
 	$(BIN)/python -m pytest -m slow
 
 test-conformance: $(TESTS)
 	$(BIN)/python -m pytest -m slow tests/collage/testing
+
+test-cuda: $(CUDA)
+	$(BIN)/python -m pytest -m cuda_build
 
 lint: $(DEV)
 	$(BIN)/ruff check .

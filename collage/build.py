@@ -16,10 +16,9 @@ import tvm_ffi
 from tvm import relax
 
 import collage
-from collage.backends import tvm_lower
 from collage.backends.base import Backend
-from collage.backends.tvm import TVMBackend
-from collage.errors import CodegenError, CollageError
+from collage.backends.lowering import Lowering, lowering_of
+from collage.errors import CodegenError, CollageError, last_line
 from collage.frontend.specs import input_specs, output_specs
 from collage.runtime import engines as runtime_engines
 from collage.runtime import native
@@ -60,7 +59,8 @@ class CompiledExecutable:
         options = ["-Wl,-z,nodelete"]
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            self.executable.export_library(str(temporary), addons=[native.object_file()], options=options)
+            addons = [native.object_file(), *engine_objects(self.metadata["engines"])]
+            self.executable.export_library(str(temporary), addons=addons, options=options)
             temporary.replace(target)
         except (OSError, RuntimeError) as error:
             raise CollageError(f"{target}: cannot write the compiled model: {last_line(error)}") from error
@@ -113,40 +113,50 @@ def build(
     CodegenError: a backend, or TVM, cannot compile its part; the message says which and why.
     """
     by_name = {backend.name: backend for backend in backends}
-    engines = [by_name[name].engine or name for name in codegen_names(partitioned) if by_name[name].style == "graph"]
-    info = _metadata(partitioned, threads, {"engines": engines, **(metadata or {})})
+    engines = [by_name[name].engine or name for name in codegen_names(partitioned) if by_name[name].makes_blobs]
+    device = device_of_backends(by_name.values())
+    info = _metadata(partitioned, threads, device, {"engines": engines, **(metadata or {})})
     executable = compile_partitioned(partitioned, by_name.values(), threads, [native.metadata_module(info)])
     return CompiledExecutable(executable, info)
 
 
-def build_untouched(module: Any, threads: int, metadata: Mapping[str, Any] | None = None) -> CompiledExecutable:
+def build_untouched(
+    module: Any, threads: int, metadata: Mapping[str, Any] | None = None, device: str = "cpu"
+) -> CompiledExecutable:
     """TVM's own default build of a canonical module: what ships where no placement beats it.
 
     Raises
     ------
     CodegenError: TVM cannot compile the network.
     """
-    info = _metadata(module, threads, metadata or {})
-    executable = compile_untouched(module, threads, [native.metadata_module(info)])
+    info = _metadata(module, threads, device, metadata or {})
+    executable = compile_untouched(module, threads, [native.metadata_module(info)], device)
     return CompiledExecutable(executable, info)
 
 
-def compile_untouched(module: Any, threads: int, carried: Sequence[Any] = ()) -> Any:
+def compile_untouched(module: Any, threads: int, carried: Sequence[Any] = (), device: str = "cpu") -> Any:
     """The executable of TVM's own default pipeline. Raises CodegenError when that fails."""
-    target = tvm_lower.cpu_target(threads)
     try:
-        lowered = tvm_lower.baseline_module(module, target)
-        return _compile(lowered, target, carried)
+        lowering = lowering_of(device, threads)
+        return _compile(lowering.baseline(module), lowering, carried)
     except Exception as error:  # TVM's own pipeline may fail in any way; then this rival is out, with the reason
         raise CodegenError(f"TVM's default pipeline: {last_line(error)}") from error
 
 
 def compile_partitioned(
-    module: Any, backends: Iterable[Backend], threads: int, carried: Sequence[Any] = (), scheduled: bool = True
+    module: Any,
+    backends: Iterable[Backend],
+    threads: int,
+    carried: Sequence[Any] = (),
+    scheduled: bool = True,
+    called: Iterable[Backend] = (),
+    graph: bool = True,
 ) -> Any:
     """Run each backend's code generator, lower and compile the rest by TVM, and carry further runtime modules along.
 
-    `scheduled=False` leaves native kernels plain: slow, for references.
+    `scheduled=False` leaves native kernels plain: slow, for references. `called` are backends whose partitions are in
+    the module already as calls of packed functions. `graph`: on an accelerator, capture calls in a graph where all of
+    the plan's backends allow it.
 
     Raises
     ------
@@ -156,31 +166,53 @@ def compile_partitioned(
     used = codegen_names(module)
     for name in used:
         register_codegen(by_name[name])
-    tuned = next((b.tuning_records for b in by_name.values() if isinstance(b, TVMBackend)), None)
+    inside = [by_name[name] for name in used] + list(called)
     try:
         if used:
             module = relax.transform.RunCodegen({name: {"threads": threads} for name in used})(module)
             # The backends' modules own their weights; TVM would store them a second time.
             module = module.without_attr("const_name_to_constant")
-        target = tvm_lower.cpu_target(threads)
-        lowered = tvm_lower.lower(module, target, tuned, scheduled)
-        return _compile(lowered, target, carried)
+        lowering = lowering_of(device_of_backends(by_name.values()), threads, list(by_name.values()))
+        graph = graph and all(backend.capturable for backend in inside)
+        return _compile(lowering.lower(module, scheduled, graph), lowering, carried)
     except CollageError:
         raise
     except Exception as error:  # whatever a code generator raises is the reason why this candidate is Invalid
         raise CodegenError(f"cannot compile: {last_line(error)}") from error
 
 
-def _compile(lowered: Any, target: Any, carried: Sequence[Any]) -> Any:
+def device_of_backends(backends: Iterable[Backend]) -> str:
+    """The one device that backends run on; "cpu" when there are none.
+
+    Raises
+    ------
+    CodegenError: they run on several.
+    """
+    devices = sorted({backend.device for backend in backends})
+    if len(devices) > 1:
+        raise CodegenError(f"one network runs on one device: its backends are for {' and '.join(devices)}")
+    return devices[0] if devices else "cpu"
+
+
+def engine_objects(engines: Iterable[str]) -> list[str]:
+    """Object files of engines that are native code: exported models carry them."""
+    from collage.runtime.cuda.native import ENGINES, object_file
+
+    return [object_file(engine) for engine in engines if engine in ENGINES]
+
+
+def _compile(lowered: Any, lowering: Lowering, carried: Sequence[Any]) -> Any:
     external = list(lowered.attrs["external_mods"]) if lowered.attrs and "external_mods" in lowered.attrs else []
     if external or carried:
         lowered = lowered.with_attr("external_mods", [*external, *carried])
-    return tvm.compile(lowered, target=target, relax_pipeline=tvm.transform.Sequential([]))
+    with lowering.scope():
+        return tvm.compile(lowered, target=lowering.target, relax_pipeline=tvm.transform.Sequential([]))
 
 
-def _metadata(module: Any, threads: int, more: Mapping[str, Any]) -> dict[str, Any]:
+def _metadata(module: Any, threads: int, device: str, more: Mapping[str, Any]) -> dict[str, Any]:
     """What a loaded model says of itself; lists and plain values only, as they come back from JSON."""
     info = {
+        **({} if device == "cpu" else {"device": device}),
         "format": 1,
         "collage": collage.__version__,
         "tvm": tvm.__version__,
@@ -207,9 +239,3 @@ def register_codegen(backend: Backend) -> None:
         return backend.codegen(list(functions), json.loads(str(options)) if options else {})
 
     tvm_ffi.register_global_func(f"relax.ext.{backend.name}", generate, override=True)
-
-
-def last_line(error: BaseException) -> str:
-    """The line of an error that says what went wrong: TVM puts it below its stack trace."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return (lines[-1] if lines else type(error).__name__)[:500]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from collage.cost import Cost
 from collage.errors import CollageError
+from collage.measure.job import Parts
 from collage.measure.plan_runner import Placement, PlanRunner, partition_seconds
 from collage.measure.runner import Measurement
 from collage.measure.statistics import TIE, Summary, paired_ratio
@@ -31,12 +32,14 @@ class Rival:
         stopped early.
     partition_seconds: of each of its partitions inside the whole, in execution order, host nodes left out; () where it
         was stopped early, or the plan is TVM's own.
+    launch_seconds: what the host takes to issue each of them, on an accelerator; () elsewhere.
     """
 
     name: str
     latency: Cost
     ratio: tuple[float, float, float] | None = None
     partition_seconds: tuple[float, ...] = ()
+    launch_seconds: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -82,7 +85,13 @@ def choose(measured: Mapping[str, Measurement], plans: Mapping[str, Placement] |
             shipped, best = name, ratio[0]
     reference = measured[shipped].samples
     rivals = tuple(
-        Rival(name, cost, _ratio(measured[name].samples, reference), _seconds(measured[name], (plans or {}).get(name)))
+        Rival(
+            name,
+            cost,
+            _ratio(measured[name].samples, reference),
+            _seconds(measured[name].parts, (plans or {}).get(name)),
+            _seconds(measured[name].launches, (plans or {}).get(name)),
+        )
         for name, cost in costs.items()
     )
     return Confirmation(shipped, rivals)
@@ -96,8 +105,8 @@ def plan_cost(measurement: Measurement) -> Cost:
     return Cost(summary.median, summary.spread, summary.count, measurement.reason)
 
 
-def _seconds(measurement: Measurement, placement: Placement) -> tuple[float, ...]:
-    return partition_seconds(measurement.parts, placement) if placement is not None else ()
+def _seconds(parts: Parts, placement: Placement) -> tuple[float, ...]:
+    return partition_seconds(parts, placement) if placement is not None else ()
 
 
 def _ratio(samples: Sequence[float], reference: Sequence[float]) -> tuple[float, float, float] | None:

@@ -2,7 +2,8 @@
 
 The fingerprint changes when the processor, its vector instructions, the number of processors that may be used, the
 operating system or the architecture change, and not when the machine reboots: clock frequencies, microcode, host name
-and memory size stay out of it.
+and memory size stay out of it. Of a CUDA device it holds the model, the compute capability, the number of
+multiprocessors and the size of the last-level cache (`collage.cuda_device`).
 """
 
 from __future__ import annotations
@@ -36,11 +37,12 @@ class DeviceInfo:
 
     Attributes
     ----------
-    kind: DLPack device type, "cpu".
+    kind: DLPack device type, "cpu" or "cuda".
     model: the name that the maker gives it, with vendor, family, model and stepping where the system tells them.
-    features: instruction sets that generated code can use, sorted; empty where the system does not list them.
-    cores: logical processors that this machine or container may use.
-    memory: bytes of main memory, 0 where it is not known; for people and for features, not part of the fingerprint.
+    features: instruction sets that generated code can use, sorted; empty where the system does not list them; of a CUDA
+        device its compute capability and the size of its last-level cache.
+    cores: logical processors that this machine or container may use; multiprocessors of a CUDA device.
+    memory: bytes of its memory, 0 where it is not known; for people and for features, not part of the fingerprint.
     os, arch: such as "Linux" and "x86_64".
     """
 
@@ -71,8 +73,10 @@ def describe(kind: str = "cpu") -> DeviceInfo:
     ------
     CollageError: no device of this kind can be described.
     """
+    if kind == "cuda":
+        return _describe_cuda()
     if kind != "cpu":
-        raise CollageError(f"cannot describe a device of kind {kind!r}: only 'cpu' is supported")
+        raise CollageError(f"cannot describe a device of kind {kind!r}: only 'cpu' and 'cuda' are supported")
     entries = _cpuinfo()
     return DeviceInfo(
         kind=kind,
@@ -80,6 +84,21 @@ def describe(kind: str = "cpu") -> DeviceInfo:
         features=_features(entries),
         cores=_usable_cores(),
         memory=_memory(),
+        os=platform.system(),
+        arch=platform.machine(),
+    )
+
+
+def _describe_cuda() -> DeviceInfo:
+    from collage.cuda_device import cuda_device
+
+    device = cuda_device()
+    return DeviceInfo(
+        kind="cuda",
+        model=device.name,
+        features=device.features,
+        cores=device.multiprocessors,
+        memory=device.memory_bytes,
         os=platform.system(),
         arch=platform.machine(),
     )

@@ -4,6 +4,9 @@ A message says what went wrong, on what (node, operator, backend, file), and wha
 prints the message alone and exits with status 2; `--verbose` shows the traceback.
 """
 
+import traceback
+from pathlib import Path
+
 
 class CollageError(Exception):
     """Base of all errors raised by Collage."""
@@ -55,3 +58,18 @@ class CompiledModelError(CollageError):
 
 class SearchInterrupted(CollageError):
     """The user interrupted a tuning run; what was measured is kept, and the message says how to resume."""
+
+
+def last_line(error: BaseException) -> str:
+    """The line of an error that says what went wrong, for a reason or another error's message.
+
+    TVM puts it below its stack trace. Of an error without a message it is the kind, and where it was raised.
+    """
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if lines:
+        return lines[-1][:500]
+    kind, frames = type(error).__name__, traceback.extract_tb(error.__traceback__)
+    if not frames:
+        return kind
+    place = frames[-1]
+    return f"{kind} in {place.name} ({Path(place.filename).name}, line {place.lineno}): {place.line}"[:500]

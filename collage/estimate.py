@@ -115,8 +115,17 @@ class CostEstimator(Parameterised, ABC):
         """
         return None
 
+    def notes(self) -> list[str]:
+        """What is to be known of the costs that were told so far; a plan says it."""
+        return []
+
     @abstractmethod
     def estimate(self, workloads: Sequence[Workload]) -> list[Cost]:
         """One cost per workload, in their order; Invalid with a reason where a backend fails, Unknown where nothing
         is known.
         """
+
+
+def device_kind(workloads: Sequence[Workload]) -> str:
+    """The kind of device that workloads run on, one for all; "cpu" when there are none."""
+    return workloads[0].backend.device if workloads else "cpu"

@@ -2,18 +2,22 @@
 
 Placements are timed by turns with an anchor, the first placement that was ever asked for, and what is told is the
 anchor's first latency times the median of the ratios of runs that followed each other: a machine that has become
-slower in between has become so for both. Every latency is recorded before the next batch starts.
+slower in between has become so for both. The spread is that of the ratio, so the anchor has none. Every latency is
+recorded before the next batch starts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 from collage.backends.base import Backend
+from collage.build import device_of_backends
 from collage.candidates import CandidatePartition
 from collage.confirm import plan_cost
 from collage.cost import Cost
-from collage.device import describe
+from collage.device import DeviceInfo, describe
 from collage.measure.plan_runner import PlanRunner
 from collage.measure.runner import Measurement
 from collage.measure.statistics import paired_ratio
@@ -50,29 +54,55 @@ class Latencies:
             self._anchor = covers[0]
         anchor = self._anchor
         keys = {cover: self._key(cover, anchor) for cover in dict.fromkeys([anchor, *covers])}
-        known = self.database.costs(keys.values())
-        found = {cover: known[key] for cover, key in keys.items() if key in known}
+        found = self._recorded(keys)
         missing = [cover for cover in keys if cover not in found and cover != anchor]
         batches = [missing[i : i + BATCH] for i in range(0, len(missing), BATCH)]
         for batch in batches or ([] if anchor in found else [[]]):
-            costs = self._measure(batch, anchor, found.get(anchor))
-            for cover, cost in costs.items():
-                self.database.put(Record.of(keys[cover], cost, label="placement", device=describe().as_dict()))
-            self.runner.forget(batch)
-            found.update(costs)
+            found.update(self._measure(batch, anchor, found.get(anchor), keys))
         return [found[cover] for cover in covers]
 
-    def _measure(self, batch: Sequence[Cover], anchor: Cover, reference: Cost | None) -> dict[Cover, Cost]:
+    def again(self, partitionings: Sequence[Partitioning]) -> list[Cost]:
+        """Run a few placements once more, all by turns with each other (`SearchProblem.remeasure_latencies`).
+
+        The first one is the anchor, and its latency of now is what the others are told by: these numbers can be
+        compared with each other only. The same few are remembered, in the records.
+        """
+        covers = [p.candidates for p in partitionings]
+        field = sorted(digest_of(cover_of(cover)) for cover in covers)
+        keys = {cover: self._key(cover, covers[0], field) for cover in covers}
+        found = self._recorded(keys)
+        if len(found) < len(keys):
+            found = self._measure(covers[1:], covers[0], None, keys)
+        return [found[cover] for cover in covers]
+
+    def _recorded(self, keys: Mapping[Cover, RecordKey]) -> dict[Cover, Cost]:
+        known = self.database.costs(keys.values())
+        return {cover: known[key] for cover, key in keys.items() if key in known}
+
+    def _measure(
+        self, batch: Sequence[Cover], anchor: Cover, reference: Cost | None, keys: Mapping[Cover, RecordKey]
+    ) -> dict[Cover, Cost]:
+        """The latencies of the batch and of the anchor, recorded under their keys."""
         placements = {"the first placement": anchor} | {f"placement {i + 1}": cover for i, cover in enumerate(batch)}
         by_name = self.runner.measure(placements, "running placements")
         measured = {cover: by_name[name] for name, cover in placements.items()}
-        known = reference or plan_cost(measured[anchor])
-        others = {cover: _relative(measured[cover], measured[anchor], known) for cover in batch}
-        return {anchor: known, **others}
+        known = reference or replace(plan_cost(measured[anchor]), spread=0.0)
+        costs = {anchor: known, **{c: _relative(measured[c], measured[anchor], known) for c in batch}}
+        for cover, cost in costs.items():
+            self.database.put(Record.of(keys[cover], cost, label="placement", device=self._device().as_dict()))
+        self.runner.forget(batch)
+        return costs
 
-    def _key(self, cover: Cover, anchor: Cover) -> RecordKey:
-        structure = digest_of({"network": self.network, "cover": cover_of(cover), "anchor": cover_of(anchor)})
-        return plan_key(structure, list(self.backends.values()), describe(), self.runner.threads, self.runner.protocol)
+    def _key(self, cover: Cover, anchor: Cover, field: Sequence[str] = ()) -> RecordKey:
+        parts: dict[str, Any] = {"network": self.network, "cover": cover_of(cover), "anchor": cover_of(anchor)}
+        if field:
+            parts["again with"] = list(field)
+        structure = digest_of(parts)
+        backends = list(self.backends.values())
+        return plan_key(structure, backends, self._device(), self.runner.threads, self.runner.protocol)
+
+    def _device(self) -> DeviceInfo:
+        return describe(device_of_backends(self.backends.values()))
 
 
 def _relative(measurement: Measurement, anchor: Measurement, reference: Cost) -> Cost:

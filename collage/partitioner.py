@@ -6,7 +6,6 @@ and the best is the `Plan` that is returned. Phase 4 is the plan's own (`Plan.co
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,19 +15,21 @@ import numpy as np
 from collage import plugins
 from collage.backends.base import Backend
 from collage.candidates import HOST, CandidatePartition, PartitionSpec
+from collage.choose import create_both, resolve_backends
 from collage.coalesce import coalesced
 from collage.confirm import SEARCHED
 from collage.correction import Refined, refine
 from collage.cost import Cost
-from collage.errors import BackendUnavailableError, PluginError, SearchInterrupted
+from collage.errors import SearchInterrupted
 from collage.estimate import CostEstimator, Workload
 from collage.frontend import load
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.description import describe, structure_hash
 from collage.interrupt import interruptible
 from collage.latencies import Latencies
+from collage.launches import launch_notes
 from collage.measure.plan_runner import PlanRunner
-from collage.measure.protocol import Protocol
+from collage.measure.protocol import candidate_protocol, end_to_end
 from collage.measure.reference import ReferenceRun
 from collage.plan import Plan, PlannedPartition, PlanRound
 from collage.progress import Reporter
@@ -52,6 +53,7 @@ def partition(
     searcher: str | Searcher = "dijkstra",
     estimator: str | CostEstimator = "measured",
     *,
+    device: str = "cpu",
     records: str | Path | None = None,
     threads: int | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
@@ -68,8 +70,10 @@ def partition(
     Parameters
     ----------
     model: what `collage.load` takes, or what it gave.
-    backends: names or instances; None is every backend that is available here.
+    backends: names or instances; None is every backend of the device that is available here. A name may leave out the
+        device: "tvm" is "tvm-cuda" on "cuda".
     searcher, estimator: a name or an instance.
+    device: what the network is to run on, "cpu" or "cuda".
     records: path of the records database; None is the default one in the user's cache folder.
     threads: number of threads of the deployment; None is all processors of this process.
     shapes: input name -> shape, for dynamic dimensions.
@@ -95,14 +99,14 @@ def partition(
     threads = threads or default_threads()
     configure_threads(threads)
     with interruptible(), RecordDatabase(records) as database:
-        chosen = resolve_backends(backends)
+        chosen = resolve_backends(backends, device)
         search_with: Searcher
         estimate_with: CostEstimator
         search_with, estimate_with = create_both(
             searcher, estimator, parameters or {}, {"records": database, "reporter": reporter}
         )
         module = load(model, shapes)
-        session = _Session(module, chosen, threads, database, inputs, seed, reporter)
+        session = _Session(module, chosen, threads, database, inputs, seed, reporter, device)
         try:
             return session.run(search_with, estimate_with, confirm_end_to_end, correction_rounds, budget_s)
         except KeyboardInterrupt:
@@ -111,84 +115,6 @@ def partition(
             ) from None
         finally:
             reporter.close()
-
-
-def resolve_backends(wanted: Sequence[str | Backend] | None) -> dict[str, Backend]:
-    """Name -> backend, available ones only, in the order of their declared priority.
-
-    Raises
-    ------
-    PluginError: a name is unknown. BackendUnavailableError: one that was asked for cannot be used here, or none can.
-    """
-    if wanted is None:
-        found = [plugins.load("backends", name) for name in plugins.names("backends")]
-        found = [b for b in found if b.availability().available]
-    else:
-        found = [plugins.load("backends", b) for b in wanted]
-    for backend in found:
-        state = backend.availability()
-        if not state.available:
-            raise BackendUnavailableError(f"backend {backend.name}: {state.reason}")
-    names = [b.name for b in found]
-    if not names:
-        raise BackendUnavailableError("no backend is available: `collage backends` says what each one lacks")
-    if len(set(names)) < len(names):
-        raise PluginError(
-            f"two backends have the same name: {', '.join(sorted(n for n in names if names.count(n) > 1))}"
-        )
-    for backend in found:
-        clashes = sorted(backend.incompatible & set(names))
-        if clashes:
-            raise BackendUnavailableError(
-                f"{backend.name} cannot live in one process with {', '.join(clashes)}: choose one"
-            )
-    return {b.name: b for b in sorted(found, key=lambda b: (b.priority, b.name))}
-
-
-def create_both(
-    searcher: str | Searcher,
-    estimator: str | CostEstimator,
-    parameters: Mapping[str, Any],
-    offered: Mapping[str, Any],
-) -> tuple[Any, Any]:
-    """The searcher and the estimator: plug-ins by name are made with those of `offered` and of `parameters` that their
-    constructors take; instances are what they are.
-
-    Raises
-    ------
-    PluginError: a name is unknown, a constructor refuses, or one of `parameters` is taken by neither.
-    """
-    known: set[str] = set()
-    made = []
-    kinds: tuple[tuple[plugins.Kind, Any], ...] = (("searchers", searcher), ("estimators", estimator))
-    for kind, wanted in kinds:
-        if isinstance(wanted, str):
-            accepted = inspect.signature(plugins.load_class(kind, wanted)).parameters
-            known |= set(accepted)
-            wanted = create(kind, wanted, {**offered, **parameters})
-        made.append(wanted)
-    unknown = sorted(set(parameters) - known)
-    if unknown:
-        names = " or ".join(w for w in (searcher, estimator) if isinstance(w, str)) or "what is given as an instance"
-        raise PluginError(f"{names} has no parameter {', '.join(unknown)}; known: {', '.join(sorted(known)) or 'none'}")
-    return made[0], made[1]
-
-
-def create(kind: plugins.Kind, wanted: Any, offered: Mapping[str, Any]) -> Any:
-    """A plug-in by name, given those of `offered` that its constructor takes; an instance as it is.
-
-    Raises
-    ------
-    PluginError: the name is unknown, or the constructor refuses what it is given.
-    """
-    if not isinstance(wanted, str):
-        return wanted
-    cls = plugins.load_class(kind, wanted)
-    accepted = inspect.signature(cls).parameters
-    try:
-        return cls(**{name: value for name, value in offered.items() if name in accepted})
-    except (TypeError, ValueError) as error:
-        raise PluginError(f"the {kind[:-1]} {wanted!r} cannot be made: {error}") from error
 
 
 class _Session:
@@ -203,6 +129,7 @@ class _Session:
         inputs: Sequence[np.ndarray] | None,
         seed: int,
         reporter: Reporter,
+        device: str = "cpu",
     ) -> None:
         self.module = module
         self.backends = backends
@@ -210,6 +137,7 @@ class _Session:
         self.database = database
         self.seed = seed
         self.reporter = reporter
+        self.device = device
         self.network = structure_hash(describe(module))
         self.graph = DataflowGraph.from_module(module)
         self.reference = ReferenceRun(module, self.graph, threads, inputs, seed)
@@ -224,13 +152,15 @@ class _Session:
         candidates = gather_candidates(self.graph, specs)
         tune_kernels(self.module, self.graph, candidates, self.backends, self.threads, searcher, self.reporter)
         with self._runner() as runner:
+            latencies = Latencies(self.network, self.backends, runner, self.database) if confirmed else None
             problem = SearchProblem(
                 graph=self.graph,
                 candidates=candidates,
                 estimate=lambda asked: self._estimate(asked, estimator),
                 transitions=self._transitions(estimator),
                 priorities={name: backend.priority for name, backend in self.backends.items()},
-                measure_latencies=Latencies(self.network, self.backends, runner, self.database) if confirmed else None,
+                measure_latencies=latencies,
+                remeasure_latencies=latencies.again if latencies else None,
                 same_cost=self.workloads.of,
                 bounds=lambda asked: self._bounds(asked, estimator),
                 budget_s=budget_s,
@@ -255,7 +185,7 @@ class _Session:
         told = estimator.transitions(list(self.backends), self.threads)
         if told is not None:
             return told
-        protocol = getattr(estimator, "protocol", None) or Protocol()
+        protocol = getattr(estimator, "protocol", None) or candidate_protocol(self.device)
         backends = list(self.backends.values())
         return transition_costs(
             backends, self.threads, self.database, protocol, self.reporter, measure=estimator.uses_device
@@ -283,6 +213,8 @@ class _Session:
             self.reference.inputs,
             self.reference.outputs,
             self.reporter,
+            end_to_end(self.device),
+            self.device,
         )
 
     def _plan(
@@ -305,6 +237,7 @@ class _Session:
             partitions=self._planned(shipped, problem) if shipped else (),
             backends=self.backends,
             threads=self.threads,
+            device=self.device,
             searched_cost=found.cost,
             lower_bound=found.lower_bound,
             corrected_cost=Cost(refined.corrected) if refined else Cost.unknown(),
@@ -312,7 +245,7 @@ class _Session:
             confirmation=confirmation,
             searcher=repr(searcher),
             estimator=type(estimator).__name__,
-            notes=found.notes,
+            notes=(*found.notes, *estimator.notes(), *launch_notes(confirmation)),
         )
 
     def _estimate(self, asked: Sequence[CandidatePartition], estimator: CostEstimator) -> list[Cost]:

@@ -97,6 +97,7 @@ class Plan:
     partitions: of the plan that ships, in execution order.
     backends: backend instances by name.
     threads: number of threads of the deployment.
+    device: the kind of device that it is for, "cpu" or "cuda".
     searched_cost: what the search said that its plan costs, in seconds, transitions included.
     lower_bound: proven lower bound of that sum, in seconds.
     corrected_cost: what the searched plan's partitions cost inside the whole, in seconds, transitions included; Unknown
@@ -113,6 +114,7 @@ class Plan:
     partitions: tuple[PlannedPartition, ...]
     backends: Mapping[str, Backend]
     threads: int
+    device: str = "cpu"
     searched_cost: Cost = field(default_factory=Cost.unknown)
     lower_bound: float = 0.0
     corrected_cost: Cost = field(default_factory=Cost.unknown)
@@ -174,7 +176,7 @@ class Plan:
             "versions": {name: b.version() for name, b in self.backends.items()},
         }
         if self.choice == UNTOUCHED:
-            return build_untouched(self.module, self.threads, metadata)
+            return build_untouched(self.module, self.threads, metadata, self.device)
         return build(self.partitioned(), list(self.backends.values()), self.threads, metadata)
 
     def summary(self) -> str:
@@ -191,6 +193,7 @@ class Plan:
             "network": self.network,
             "choice": self.choice,
             "threads": self.threads,
+            **({} if self.device == "cpu" else {"device": self.device}),
             "backends": {name: backend.version() for name, backend in self.backends.items()},
             "searcher": self.searcher,
             "estimator": self.estimator,
@@ -261,6 +264,7 @@ def _from_dict(data: Mapping[str, Any], module: Any) -> Plan:
         partitions=partitions,
         backends={name: plugins.load("backends", name) for name in names},
         threads=int(data["threads"]),
+        device=str(data.get("device", "cpu")),
         searched_cost=_cost_from_dict(data["searched_cost"]),
         lower_bound=float(data["lower_bound_s"]),
         corrected_cost=_cost_from_dict(data["corrected_cost"]),
@@ -350,9 +354,15 @@ def _cost_from_dict(data: Mapping[str, Any]) -> Cost:
 
 def _confirmation_to_dict(confirmation: Confirmation) -> dict[str, Any]:
     rivals = [
-        {**asdict(replace(r, latency=Cost.zero())), "latency": _cost_to_dict(r.latency)} for r in confirmation.rivals
+        {**_without_empty(asdict(replace(r, latency=Cost.zero()))), "latency": _cost_to_dict(r.latency)}
+        for r in confirmation.rivals
     ]
     return {"shipped": confirmation.shipped, "rivals": rivals}
+
+
+def _without_empty(rival: dict[str, Any]) -> dict[str, Any]:
+    """Without what only accelerators have, where it is not there."""
+    return {name: value for name, value in rival.items() if value or name != "launch_seconds"}
 
 
 def _confirmation_from_dict(data: Mapping[str, Any]) -> Confirmation:
@@ -362,6 +372,7 @@ def _confirmation_from_dict(data: Mapping[str, Any]) -> Confirmation:
             _cost_from_dict(r["latency"]),
             None if r["ratio"] is None else tuple(r["ratio"]),
             tuple(r["partition_seconds"]),
+            tuple(r.get("launch_seconds", ())),
         )
         for r in data["rivals"]
     )

@@ -12,10 +12,11 @@ from dataclasses import replace
 from typing import Any
 
 from collage.backends.base import Backend
+from collage.build import device_of_backends
 from collage.confirm import SEARCHED, UNTOUCHED, Confirmation, Rival, confirm
 from collage.device import describe
 from collage.measure.plan_runner import Placement, PlanRunner
-from collage.measure.protocol import END_TO_END
+from collage.measure.protocol import end_to_end
 from collage.records import Record, RecordDatabase, RecordKey
 from collage.records.key import digest_of, plan_key
 from collage.search import Partitioning
@@ -46,12 +47,13 @@ def confirm_once(
         confirmation = _recalled({name: known[key] for name, key in keys.items()})
     else:
         confirmation = measure(different)
-        device = describe().as_dict()
+        device = describe(device_of_backends(backends)).as_dict()
         for rival in confirmation.rivals:
             note = {
                 "shipped": confirmation.shipped,
                 "ratio": rival.ratio,
                 "partition_seconds": rival.partition_seconds,
+                **({"launch_seconds": rival.launch_seconds} if rival.launch_seconds else {}),
             }
             record = Record.of(keys[rival.name], rival.latency, label=rival.name, description=note, device=device)
             database.put(record)
@@ -102,11 +104,13 @@ class Field:
 def _keys(
     network: str, plans: Mapping[str, Placement], backends: Sequence[Backend], threads: int
 ) -> dict[str, RecordKey]:
+    device = device_of_backends(backends)
+    info, protocol = describe(device), end_to_end(device)
     covers: dict[str, Any] = {name: cover_of(placement) for name, placement in plans.items()}
     field = sorted(map(json.dumps, covers.values()))
     return {
         name: plan_key(
-            digest_of({"network": network, "cover": cover, "rivals": field}), backends, describe(), threads, END_TO_END
+            digest_of({"network": network, "cover": cover, "rivals": field}), backends, info, threads, protocol
         )
         for name, cover in covers.items()
     }
@@ -127,6 +131,7 @@ def _recalled(known: Mapping[str, Record]) -> Confirmation:
             record.cost,
             tuple(notes[name]["ratio"]) if notes[name]["ratio"] else None,
             tuple(notes[name]["partition_seconds"]),
+            tuple(notes[name].get("launch_seconds", ())),
         )
         for name, record in known.items()
     )

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from collage.backends.base import Backend
+from collage.backends.cuda.native import TVMCudaBackend
 from collage.backends.tvm import TVMBackend
 from collage.candidates import CandidatePartition, CandidateSet
 from collage.cost import Cost
@@ -36,7 +37,7 @@ def tune_kernels(
     NoCoverError: the backend cannot run the whole network. RecordsError: the tuning records cannot be written.
     """
     for backend in backends.values():
-        if isinstance(backend, TVMBackend) and backend.tune_trials > 0:
+        if isinstance(backend, (TVMBackend, TVMCudaBackend)) and backend.tune_trials > 0:
             reporter.stage("tuning kernels")
             cover = searcher.search(SearchProblem(graph, candidates.of_backend(backend.name), _equal_costs))
             partitioned = apply(module, graph, cover.candidates, backends)

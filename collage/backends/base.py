@@ -35,8 +35,8 @@ class Backend(ABC):
     style: native, library or graph.
     device: the DLPack device type that it runs on, "cpu" or "cuda".
     priority: lower is preferred when costs tie or are unknown.
-    engine: graph backends: what runs their blobs in a compiled model, a name of `collage.runtime.engines` or
-        "package.module:function"; "" is the engine of the backend's own name.
+    engine: of backends whose partitions become blobs: what runs them in a compiled model, a name of
+        `collage.runtime.engines` or "package.module:function"; "" is the engine of the backend's own name.
     incompatible: names of backends whose run-time libraries cannot live in one process with this one's.
     """
 
@@ -46,6 +46,27 @@ class Backend(ABC):
     priority: ClassVar[int] = 100
     engine: ClassVar[str] = ""
     incompatible: ClassVar[frozenset[str]] = frozenset()
+
+    @property
+    def tolerance(self) -> float:
+        """The largest error, relative to the largest value of a float32 result, that a precision which the user asked
+        for may cost. Results are held to the measuring protocol's tolerance where that is wider.
+        """
+        return 0.0
+
+    @property
+    def capturable(self) -> bool:
+        """Whether its partitions can be part of a CUDA graph: they run on TVM's current stream, do not wait for it, and
+        after their first call allocate nothing. A plan in which one cannot is launched call by call.
+        """
+        return self.style != "graph"
+
+    @property
+    def makes_blobs(self) -> bool:
+        """Whether its partitions become blobs that an engine runs: those of graph backends, and of library backends
+        that say how to make one.
+        """
+        return self.style == "graph" or (self.style == "library" and type(self).engine_blob is not Backend.engine_blob)
 
     @abstractmethod
     def availability(self) -> Availability:
@@ -67,8 +88,8 @@ class Backend(ABC):
         """Compile `Codegen` functions (Relax functions with attribute `global_symbol`) to runtime modules.
 
         `options["threads"]` is the number of threads of the deployment. Native backends are lowered by TVM and never
-        asked; graph backends need not override this: each function becomes a blob (`engine_blob`) that the engine of
-        the same name runs.
+        asked; those that make blobs need not override this: each function becomes a blob (`engine_blob`) that the
+        engine of the same name runs.
 
         Raises
         ------
@@ -80,11 +101,11 @@ class Backend(ABC):
         return [engine_module(self.engine or self.name, blobs, self.engine_options(int(options["threads"])))]
 
     def engine_blob(self, function: Any) -> bytes:
-        """Graph backends: what `collage.runtime.engines` makes the partition's function of, such as an ONNX model."""
+        """What `collage.runtime.engines` makes the partition's function of, such as an ONNX model."""
         raise CodegenError(f"{self.name} does not run blobs")
 
     def engine_options(self, threads: int) -> dict[str, Any]:
-        """Graph backends: settings handed to the engine."""
+        """Settings handed to the engine."""
         return {"threads": threads}
 
     def __repr__(self) -> str:

@@ -1,8 +1,9 @@
 """One candidate, alone, ready to be loaded and timed.
 
-A graph-style candidate is its blob in a file and a small library that calls it through the VM; a native one is its
-kernel in a library, with the weights handed in as arguments; a library-style one is the whole exported model. So no
-weights travel through the compiler, and what is timed is the kernel, or the blob, that will ship.
+A candidate that becomes a blob (graph style, and most of library style) is its blob in a file and a small library that
+calls it through the VM; a native one is its kernel in a library, with the weights handed in as arguments; any other is
+the whole exported model. So no weights travel through the compiler, and what is timed is the kernel, or the blob, that
+will ship.
 """
 
 from __future__ import annotations
@@ -37,12 +38,16 @@ class Artifact:
     weights: paths of `.npy` files that follow the inputs as arguments of `main`.
     blobs: what the engines run; their symbols are what the library calls.
     waker: the probe on the same backend, run before every cold sample; None leaves threads as they are.
+    device: the kind of device that it runs on.
+    tolerance: of its backends' precision (`Backend.tolerance`); the protocol's counts where that is wider.
     """
 
     library: str
     weights: tuple[str, ...] = ()
     blobs: tuple[Blob, ...] = ()
     waker: Artifact | None = None
+    device: str = "cpu"
+    tolerance: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -73,13 +78,14 @@ def prepare(workload: Workload, directory: Path) -> Preparation:
     backend, threads = workload.backend, workload.threads
     partition = partition_function(graph, candidate, backend, SYMBOL)
     library = str(directory / "candidate.so")
-    if backend.style == "graph":
+    device, tolerance = backend.device, backend.tolerance
+    if backend.makes_blobs:
         blob = write_blob(backend, partition.function, threads, directory)
-        artifact = Artifact(library, blobs=(blob,))
+        artifact = Artifact(library, blobs=(blob,), device=device, tolerance=tolerance)
         module = _calling_module(graph, partition, relax.ExternFunc(SYMBOL), {})
     else:
         weights = _write_weights(graph, partition, directory) if backend.style == "native" else ()
-        artifact = Artifact(library, weights=weights)
+        artifact = Artifact(library, weights=weights, device=device, tolerance=tolerance)
         symbol = relax.GlobalVar(SYMBOL)
         relax.expr._update_type(symbol, function_type(partition.function))
         functions = {gv: f for gv, f in workload.module.functions_items() if isinstance(f, tvm.tirx.PrimFunc)}
@@ -94,7 +100,8 @@ def compile_artifact(preparation: Preparation) -> Artifact:
     that one down.
     """
     module = tvm.ir.load_json(preparation.module_json)
-    executable = compile_partitioned(module, [preparation.backend], preparation.threads)
+    # A candidate is one call: as a CUDA graph it would be timed with what the whole network is launched with once.
+    executable = compile_partitioned(module, [preparation.backend], preparation.threads, graph=False)
     executable.export_library(preparation.artifact.library)
     return preparation.artifact
 

@@ -15,6 +15,7 @@ from typing import NoReturn
 import joblib
 from joblib.externals.loky.process_executor import TerminatedWorkerError
 
+from collage.errors import last_line
 from collage.measure.artifact import Artifact, Preparation, compile_artifact
 
 Built = Artifact | str
@@ -60,8 +61,7 @@ def _build(preparation: Preparation, timeout_s: float) -> Built:
     except _Expired:
         return f"does not compile within {timeout_s:g} s"
     except Exception as error:  # whatever a compiler raises makes this one candidate Invalid, with the reason
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        return f"does not compile: {lines[-1] if lines else type(error).__name__}"[:500]
+        return f"does not compile: {last_line(error)}"
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
 

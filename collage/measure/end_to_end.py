@@ -13,7 +13,7 @@ import tvm
 from tvm import relax
 
 from collage.backends.base import Backend
-from collage.build import Blob, compile_partitioned, compile_untouched, write_blob
+from collage.build import Blob, compile_partitioned, compile_untouched, device_of_backends, write_blob
 from collage.measure.artifact import Artifact, write_arrays
 from collage.measure.job import Job
 from collage.measure.protocol import Protocol
@@ -33,6 +33,7 @@ def prepare_plan(partitioned: Any, backends: Sequence[Backend], threads: int, fo
     blobs: list[Blob] = []
     functions: dict[Any, Any] = {}
     external: dict[str, str] = {}
+    called: list[Backend] = []
     for symbol, function in partitioned.functions_items():
         if symbol.name_hint == "main":
             continue
@@ -41,7 +42,8 @@ def prepare_plan(partitioned: Any, backends: Sequence[Backend], threads: int, fo
             if isinstance(function, relax.Function) and "Codegen" in (function.attrs or {})
             else ""
         )
-        if name and by_name[name].style == "graph":
+        if name and by_name[name].makes_blobs:
+            called.append(by_name[name])
             blobs.append(write_blob(by_name[name], function, threads, folder))
             external[symbol.name_hint] = blobs[-1].symbol
         else:
@@ -52,8 +54,9 @@ def prepare_plan(partitioned: Any, backends: Sequence[Backend], threads: int, fo
         module
     )  # passes look functions up by hash, which types filled in later would change
     library = str(folder / "plan.so")
-    compile_partitioned(module, backends, threads).export_library(library)
-    return Artifact(library, blobs=tuple(blobs))
+    compile_partitioned(module, backends, threads, called=called).export_library(library)
+    tolerance = max((backend.tolerance for backend in backends), default=0.0)
+    return Artifact(library, blobs=tuple(blobs), device=device_of_backends(backends), tolerance=tolerance)
 
 
 def measure_plans(
@@ -73,17 +76,18 @@ def measure_plans(
         expected=write_arrays(tuple(expected), folder, "expected"),
         protocol=protocol,
         threads=threads,
+        device=next((artifact.device for artifact in artifacts.values()), "cpu"),
     )
     with Runner(threads, timeout_s) as runner:
         return dict(zip(artifacts, runner.measure(job), strict=True))
 
 
-def prepare_untouched(module: Any, threads: int, folder: Path) -> Artifact:
+def prepare_untouched(module: Any, threads: int, folder: Path, device: str = "cpu") -> Artifact:
     """TVM's own default build of the canonical module, for the timing process. Raises CodegenError when it fails."""
     folder.mkdir(parents=True)
     library = str(folder / "plan.so")
-    compile_untouched(module, threads).export_library(library)
-    return Artifact(library)
+    compile_untouched(module, threads, device=device).export_library(library)
+    return Artifact(library, device=device)
 
 
 def _call_externals(main: Any, external: Mapping[str, str]) -> Any:

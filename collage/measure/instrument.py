@@ -16,11 +16,14 @@ _SOURCE = Path(__file__).with_name("instrument.cc")
 
 @dataclass(frozen=True)
 class Span:
-    """One call of the VM: its symbol, and when it began and ended, in seconds of a monotonic clock."""
+    """One call of the VM: its symbol, when it began and ended, in seconds of a monotonic clock, and what the host took
+    to issue it, in seconds, where it ran on another device.
+    """
 
     symbol: str
     begin: float
     end: float
+    host: float = 0.0
 
     @property
     def seconds(self) -> float:

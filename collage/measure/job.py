@@ -25,6 +25,7 @@ class Job:
     inputs, expected: paths of `.npy` files; the outputs of a correct rival.
     protocol: how to time.
     threads: number of threads of the deployment.
+    device: the kind of device that all of them run on.
     """
 
     artifacts: tuple[Artifact, ...]
@@ -32,6 +33,7 @@ class Job:
     expected: tuple[str, ...]
     protocol: Protocol
     threads: int
+    device: str = "cpu"
 
 
 @dataclass(frozen=True)
@@ -52,12 +54,24 @@ class Failed:
 
 @dataclass(frozen=True)
 class Timed:
-    """The samples of one rival, in seconds, and why sampling stopped; and, of a whole network, `Parts`."""
+    """The samples of one rival, in seconds, and why sampling stopped; and, of a whole network, `Parts`, and on an
+    accelerator what the host took to issue each of them, in seconds.
+    """
 
     rival: int
     samples: tuple[float, ...]
     reason: str
     parts: Parts = ()
+    launches: Parts = ()
+
+
+@dataclass(frozen=True)
+class Retired:
+    """The timing process ends itself: nothing can run in it any more. What it has not reported is to be run in another
+    one.
+    """
+
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -65,7 +79,7 @@ class Done:
     """The job is finished."""
 
 
-Event = Begin | Failed | Timed | Done
+Event = Begin | Failed | Timed | Retired | Done
 
 
 def send(stream: IO[bytes], message: Any) -> None:

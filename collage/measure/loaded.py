@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,28 @@ from tvm.runtime.vm import VirtualMachine
 
 from collage.measure import instrument
 from collage.measure.artifact import Artifact
+from collage.measure.clock import clock_of
 from collage.measure.probe import SHAPE
 from collage.measure.protocol import Protocol
 from collage.runtime import engines
+from collage.runtime.devices import device_of, download, upload
+
+#: What TVM's virtual machine calls for a run of calls that is a CUDA graph (`relax.transform.RewriteCUDAGraph`).
+_CAPTURE = "vm.builtin.cuda_graph.run_or_capture"
+_INVOKE = "vm.builtin.invoke_closure"
 
 
 class LoadedArtifact:
-    """One rival, ready to run; `watched` ones also call by call."""
+    """One rival, ready to run; `watched` ones also call by call.
+
+    Attributes
+    ----------
+    vm, watched: virtual machines; the second one has the stopwatch, and launches call by call what the first one has in
+        CUDA graphs.
+    inputs, pristine: tensors on the device, and copies of them there that nothing writes to; none on the CPU.
+    waker: what wakes the threads of the artifact's backend; None where it is not asked for.
+    runs_per_sample, host_seconds: how a device's clock times it; 0 until it has been run.
+    """
 
     def __init__(
         self, artifact: Artifact, inputs: list[Any], waker: LoadedArtifact | None = None, watched: bool = False
@@ -27,46 +43,69 @@ class LoadedArtifact:
         for blob in artifact.blobs:
             run = engines.create(blob.engine, Path(blob.path).read_bytes(), dict(blob.options))
             tvm_ffi.register_global_func(blob.symbol, run, override=True)
+        device = device_of(artifact.device)
         library = tvm.runtime.load_module(artifact.library)
-        self.vm = VirtualMachine(library, tvm.cpu())
+        self.vm = VirtualMachine(library, device)
         # An instrument cannot be taken out of a virtual machine again, so that a second one has it. It is made now: it
         # finds its engines by name, and the next rival may have others of the same names.
-        self._watched = VirtualMachine(library, tvm.cpu()) if watched else None
+        self.watched: Any = None
+        if watched:
+            with _uncaptured():
+                self.watched = VirtualMachine(library, device)
         self.inputs = inputs
-        self._arguments = [*inputs, *(tvm.runtime.tensor(np.load(path)) for path in artifact.weights)]
+        self.pristine = [tensor.copyto(device) for tensor in inputs] if artifact.device != "cpu" else []
+        self._arguments = [*inputs, *(upload(np.load(path), device) for path in artifact.weights)]
         self._main = self.vm["main"]
-        self._waker = waker
+        self.waker = waker
+        self._clock = clock_of(artifact.device)
+        self.runs_per_sample = 0
+        self.host_seconds = 0.0
 
     def call(self) -> None:
-        """Run once, for its effect on threads."""
+        """Run once."""
         self._main(*self._arguments)
+
+    def call_watched(self) -> None:
+        """Run once in the virtual machine that has the stopwatch."""
+        self.watched["main"](*self._arguments)
 
     def run(self) -> list[Any]:
         """The outputs, as arrays."""
         result = self._main(*self._arguments)
-        return [np.array(np.from_dlpack(t)) for t in ([result] if isinstance(result, tvm.runtime.Tensor) else result)]
+        return download([result] if isinstance(result, tvm.runtime.Tensor) else result)
 
     def time_once(self, protocol: Protocol, threads: int) -> float:
         """Seconds of one run: of its kernels, inside the virtual machine, or of the whole call, as the protocol
         says.
         """
-        if protocol.weights == "cold":
-            instrument.evict(protocol.evict_bytes, threads)
-            if self._waker is not None:
-                self._waker.call()
-            instrument.touch(self.inputs)
-        if protocol.span == "call":
-            begin = time.perf_counter()
-            self._main(*self._arguments)
-            return time.perf_counter() - begin
-        found = instrument.spans(self.vm, lambda: self._main(*self._arguments))
-        return found[-1].end - found[0].begin if found else 0.0
+        return self._clock.time_once(self, protocol, threads)
 
     def watch_once(self) -> list[instrument.Span]:
         """Run once with a stopwatch around every call that the virtual machine makes."""
-        assert self._watched is not None
-        main = self._watched["main"]
-        return instrument.spans(self._watched, lambda: main(*self._arguments))
+        return self._clock.watch_once(self)
+
+
+@contextmanager
+def _uncaptured() -> Iterator[None]:
+    """Virtual machines made inside of this launch CUDA graphs call by call, so that their calls can be watched.
+
+    A virtual machine looks functions up by name once, when it is made.
+    """
+    original = tvm_ffi.get_global_func(_CAPTURE, allow_missing=True)
+    if original is None:
+        yield
+        return
+
+    invoke = tvm_ffi.get_global_func(_INVOKE)
+
+    def run(machine: Any, function: Any, arguments: Any, _index: int, *_shape: Any) -> Any:
+        return invoke(machine, function, *arguments)
+
+    tvm_ffi.register_global_func(_CAPTURE, run, override=True)
+    try:
+        yield
+    finally:
+        tvm_ffi.register_global_func(_CAPTURE, original, override=True)
 
 
 class Wakers:
@@ -77,7 +116,7 @@ class Wakers:
 
     def of(self, artifact: Artifact) -> LoadedArtifact | None:
         """What wakes the threads of the artifact's backend."""
-        if artifact.waker is None:
+        if artifact.waker is None or artifact.device != "cpu":
             return None
         key = (artifact.waker.library, *(blob.path for blob in artifact.waker.blobs))
         if key not in self._loaded:

@@ -39,6 +39,8 @@ class PlanRunner:
     backends: those that may appear, by name.
     threads: number of threads of the deployment.
     inputs, expected: what the network is run on, and what a correct placement gives.
+    protocol: how to time.
+    device: the kind of device that all backends run on.
     """
 
     def __init__(
@@ -51,6 +53,7 @@ class PlanRunner:
         expected: Sequence[np.ndarray],
         reporter: Reporter,
         protocol: Protocol = END_TO_END,
+        device: str = "cpu",
     ) -> None:
         self.module = module
         self.graph = graph
@@ -60,6 +63,7 @@ class PlanRunner:
         self.expected = expected
         self.reporter = reporter
         self.protocol = protocol
+        self.device = device
         self._folder = tempfile.TemporaryDirectory(prefix="collage-")
         self._built: dict[tuple[CandidatePartition, ...] | None, Artifact | Measurement] = {}
         self._jobs = self._plans = 0
@@ -87,7 +91,8 @@ class PlanRunner:
         if key not in self._built:
             self._plans += 1
             folder = Path(self._folder.name) / f"plan{self._plans}"
-            make = partial(prepare_untouched, self.module) if key is None else partial(self._prepare, key)
+            untouched = partial(prepare_untouched, self.module, device=self.device)
+            make = untouched if key is None else partial(self._prepare, key)
             try:
                 self._built[key] = make(self.threads, folder)
             except CollageError as error:

@@ -52,3 +52,43 @@ class Protocol:
 END_TO_END = Protocol(
     weights="hot", span="call", warmup=2, discard=2, min_samples=15, max_samples=75, time_limit_s=20.0, version=6
 )
+
+
+@dataclass(frozen=True)
+class DeviceProtocol(Protocol):
+    """How something is timed on an accelerator, by events on its stream (`collage.measure.device_clock`).
+
+    `weights="cold"` overwrites the last-level cache, and then copies the inputs into it again, before every run; "hot"
+    repeats without that, after one run that does not count. Either way so much is queued before the run that the host
+    has issued all of its launches before the first of them begins: what is timed is the device. `span="call"` leaves
+    that out: there the time of the host's launches belongs to the latency.
+
+    Attributes
+    ----------
+    clock: what takes the time.
+    batch_s: seconds of device time that one sample holds at least: runs are repeated, because events resolve half a
+        microsecond.
+    batch_limit: runs that one sample holds at most.
+    evict_bytes: bytes of device memory overwritten before a cold run, at least twice the last-level cache.
+    """
+
+    clock: str = "cuda events"
+    batch_s: float = 50e-6
+    batch_limit: int = 32
+    evict_bytes: int = 256 << 20
+
+
+#: End-to-end latency on an accelerator; no longer limits than on a CPU: it does not drift with its neighbours.
+END_TO_END_CUDA = DeviceProtocol(
+    weights="hot", span="call", warmup=3, discard=2, min_samples=15, max_samples=101, time_limit_s=20.0
+)
+
+
+def candidate_protocol(device: str) -> Protocol:
+    """How candidates are timed on a kind of device, unless the user says otherwise."""
+    return Protocol() if device == "cpu" else DeviceProtocol()
+
+
+def end_to_end(device: str) -> Protocol:
+    """How whole networks are timed on a kind of device."""
+    return END_TO_END if device == "cpu" else END_TO_END_CUDA

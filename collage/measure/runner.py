@@ -17,19 +17,20 @@ from types import TracebackType
 from typing import IO
 
 from collage.errors import CollageError
-from collage.measure.job import Begin, Done, Failed, Job, Parts, Timed, receive, send
+from collage.measure.job import Begin, Done, Failed, Job, Parts, Retired, Timed, receive, send
 from collage.runtime.threads import thread_environment
 
 
 @dataclass(frozen=True)
 class Measurement:
     """What came of one rival: samples in seconds and why sampling stopped, or the reason why there are none; of a whole
-    network also what each of its calls took.
+    network also what each of its calls took, and on an accelerator what the host took to issue it.
     """
 
     samples: tuple[float, ...] = ()
     reason: str = ""
     parts: Parts = ()
+    launches: Parts = ()
 
     @property
     def valid(self) -> bool:
@@ -80,7 +81,12 @@ class Runner:
                 elif isinstance(event, Failed):
                     found[event.rival] = Measurement(reason=event.reason)
                 elif isinstance(event, Timed):
-                    found[event.rival] = Measurement(event.samples, event.reason, event.parts)
+                    found[event.rival] = Measurement(event.samples, event.reason, event.parts, event.launches)
+                elif isinstance(event, Retired):
+                    self.close()
+                    if not found:
+                        raise CollageError(f"the device cannot be used: {event.reason}")
+                    return found, None
                 elif isinstance(event, Done):
                     return found, None
         except TimeoutError:

@@ -10,19 +10,23 @@ import os
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import IO
 
 import numpy as np
-import tvm
 
+from collage.errors import last_line
 from collage.measure.check import wrong_numbers
+from collage.measure.clock import clock_of
+from collage.measure.frequency import remark
 from collage.measure.instrument import Span
-from collage.measure.job import Begin, Done, Event, Failed, Job, Parts, Timed, receive, send
+from collage.measure.job import Begin, Done, Event, Failed, Job, Parts, Retired, Timed, receive, send
 from collage.measure.loaded import LoadedArtifact, Wakers
 from collage.measure.protocol import Protocol
 from collage.measure.statistics import TIE, converged, paired_ratio
+from collage.runtime.devices import device_of, upload
 from collage.runtime.threads import configure_threads
 
 SLOW = "stopped early: far slower than its rivals"
@@ -35,6 +39,10 @@ _LONG_S = 1.0
 _DECISION = 3
 
 Say = Callable[[Event], None]
+
+
+class DeviceLost(Exception):
+    """Nothing more can be run on the device in this process."""
 
 
 def main() -> None:
@@ -55,14 +63,24 @@ def serve(jobs: IO[bytes], events: IO[bytes]) -> None:
             job = receive(jobs)
         except EOFError:
             return
-        run(job, wakers, lambda event: send(events, event))
+        try:
+            run(job, wakers, lambda event: send(events, event))
+        except DeviceLost as lost:
+            send(events, Retired(str(lost)))
+            return
         send(events, Done())
 
 
 def run(job: Job, wakers: Wakers, say: Say) -> None:
-    """Load and check every rival, then sample those that are right."""
+    """Load and check every rival, then sample those that are right.
+
+    Raises
+    ------
+    DeviceLost: a rival, which has been reported, left the device in a state in which no other can run.
+    """
     configure_threads(job.threads)
-    inputs = [tvm.runtime.tensor(np.load(path)) for path in job.inputs]
+    clock, device = clock_of(job.device), device_of(job.device)
+    inputs = [upload(np.load(path), device) for path in job.inputs]
     expected = [np.load(path) for path in job.expected]
     rivals: dict[int, LoadedArtifact] = {}
     first: dict[int, float] = {}
@@ -74,9 +92,13 @@ def run(job: Job, wakers: Wakers, say: Say) -> None:
             begin = time.perf_counter()
             outputs = loaded.run()
             took = time.perf_counter() - begin
-            problem = wrong_numbers(outputs, expected, job.protocol.tolerance)
+            problem = wrong_numbers(outputs, expected, max(job.protocol.tolerance, artifact.tolerance))
             if problem is None:
                 say(Begin(i, "timing"))
+                if job.device != "cpu":  # the first run compiled kernels, and let engines choose
+                    begin = time.perf_counter()
+                    loaded.run()
+                    took = time.perf_counter() - begin
                 hopeless = took > max(_LONG_S, _HOPELESS * job.protocol.slow_factor * min(first.values(), default=took))
                 first[i] = took if hopeless else loaded.time_once(job.protocol, job.threads)
                 rivals[i] = loaded
@@ -84,8 +106,14 @@ def run(job: Job, wakers: Wakers, say: Say) -> None:
             problem = f"does not run: {_describe(error)}"
         if problem is not None:
             say(Failed(i, problem))
-    for i, timed in sample(rivals, first, job.protocol, job.threads, say).items():
-        say(Timed(i, tuple(timed.samples), timed.reason, parts_of(timed.watched)))
+            if lost := clock.trouble():
+                raise DeviceLost(lost)
+    before = clock.frequency()
+    sampled = sample(rivals, first, job.protocol, job.threads, say)
+    after = clock.frequency()
+    for i, timed in sampled.items():
+        reason = timed.reason if job.device == "cpu" else remark(timed.reason, timed.samples, before, after)
+        say(Timed(i, tuple(timed.samples), reason, parts_of(timed.watched), launches_of(timed.watched)))
 
 
 @dataclass
@@ -189,6 +217,15 @@ def parts_of(watched: Sequence[Sequence[Span]]) -> Parts:
     return tuple((span.symbol, float(m)) for span, m in zip(watched[0], np.median(seconds, axis=0), strict=True))
 
 
+def launches_of(watched: Sequence[Sequence[Span]]) -> Parts:
+    """What the host took to issue each call, median seconds; () where the host is what runs them."""
+    if not watched or len({tuple(span.symbol for span in run) for run in watched}) != 1:
+        return ()
+    seconds = np.median([[span.host for span in run] for run in watched], axis=0)
+    symbols = [span.symbol for span in watched[0]]
+    return tuple(zip(symbols, map(float, seconds), strict=True)) if seconds.any() else ()
+
+
 def _stop(samples: list[float], protocol: Protocol, elapsed: float) -> str:
     if len(samples) < protocol.min_samples:
         return ""
@@ -200,11 +237,17 @@ def _stop(samples: list[float], protocol: Protocol, elapsed: float) -> str:
 
 
 def _describe(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[-1] if lines else ''}"[:500]
+    kind, said = type(error).__name__, last_line(error)
+    return (said if said.startswith(kind) else f"{kind}: {said}")[:500]
 
 
 if __name__ == "__main__":
-    main()
+    status = 0
+    try:
+        main()
+    except BaseException:  # the last words; a device that is in trouble may hang when libraries are unloaded in order
+        traceback.print_exc()
+        status = 1
     sys.stdout.flush()
-    os._exit(0)  # engines' thread pools may take seconds to wind down; nothing is left to be saved
+    sys.stderr.flush()
+    os._exit(status)  # engines' thread pools may take seconds to wind down; nothing is left to be saved

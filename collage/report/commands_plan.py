@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from collage.report.commands_tune import tuning_folder
+from collage.report.commands_tune import native_backend, tuning_folder
 from collage.report.exits import guarded
 from collage.report.options import Html, Model, Output, Records, Shapes, Verbose, parse_shapes
 from collage.report.outputs import require_writable
@@ -72,13 +72,12 @@ def report(
 
 def _load(path: Path, model: Path, shapes: dict[str, tuple[int, ...]], records: Path | None) -> Plan:
     """The plan, with TVM's kernels scheduled from the tuning records beside the records database."""
-    from collage.backends.tvm import TVMBackend
     from collage.frontend import load
     from collage.plan import Plan
     from collage.records import default_path
 
     plan = Plan.load(path, load(model, shapes))
-    if TVMBackend.name not in plan.backends:
+    native = native_backend(plan.device, tuning_folder(records or default_path(), plan.device))
+    if native.name not in plan.backends:
         return plan
-    native = TVMBackend(tuning_records=str(tuning_folder(records or default_path())))
-    return replace(plan, backends={**plan.backends, TVMBackend.name: native})
+    return replace(plan, backends={**plan.backends, native.name: native})

@@ -11,6 +11,7 @@ import typer
 
 from collage.report.exits import guarded
 from collage.report.options import (
+    Device,
     Html,
     Model,
     Output,
@@ -55,6 +56,7 @@ def tune(
     model: Model,
     output: Output,
     backends: _Backends = None,
+    device: Device = "cpu",
     searcher: Annotated[str, typer.Option(help="How covers are searched.")] = "dijkstra",
     estimator: Annotated[str, typer.Option(help="Where costs come from.")] = "measured",
     records: Records = None,
@@ -92,9 +94,10 @@ def tune(
         try:
             found = partition(
                 model,
-                configured_backends(names, path, tune_trials),
+                configured_backends(names, path, tune_trials, device),
                 searcher,
                 estimator,
+                device=device,
                 records=path,
                 threads=threads,
                 shapes=shapes,
@@ -123,30 +126,41 @@ def tune(
     print(f"Wrote {written}")
 
 
-def configured_backends(names: Sequence[str] | None, records: Path, tune_trials: int) -> list[str | Backend]:
-    """The backends that are named, or all available; TVM with the tuning records that lie beside the other records.
+def configured_backends(
+    names: Sequence[str] | None, records: Path, tune_trials: int, device: str = "cpu"
+) -> list[str | Backend]:
+    """The backends that are named, or all of the device that are available; the native one with the tuning records that
+    lie beside the other records.
 
     Raises
     ------
-    CollageError: a name is unknown, or schedules are to be tried and TVM is not among the backends.
+    CollageError: the device or a name is unknown, or schedules are to be tried and TVM is not among the backends.
     """
-    from collage import plugins
-    from collage.backends.tvm import TVMBackend
+    from collage.choose import available_backends
     from collage.errors import CollageError
+    from collage.runtime.devices import KINDS
 
-    chosen = list(names) if names is not None else [n for n in plugins.names("backends") if _available(n)]
-    if tune_trials and TVMBackend.name not in chosen:
-        raise CollageError(f"--tune-trials is for TVM's kernels: add {TVMBackend.name} to --backends")
-    native = TVMBackend(tune_trials=tune_trials, tuning_records=str(tuning_folder(records)))
-    return [native if name == TVMBackend.name else name for name in chosen]
+    if device not in KINDS:
+        raise CollageError(f"--device is {' or '.join(KINDS)}, not {device!r}")
+    native = native_backend(device, tuning_folder(records, device), tune_trials)
+    called = {native.name, native.name.removesuffix(f"-{device}")}
+    chosen = list(names) if names is not None else [backend.name for backend in available_backends(device)]
+    if tune_trials and not called & set(chosen):
+        raise CollageError(f"--tune-trials is for TVM's kernels: add {native.name} to --backends")
+    return [native if name in called else name for name in chosen]
 
 
-def tuning_folder(records: Path) -> Path:
-    """MetaSchedule's records: a folder beside the records database, of the same name."""
-    return records.expanduser().with_suffix(".tuning")
+def native_backend(device: str, tuning_records: Path, tune_trials: int = 0) -> Backend:
+    """TVM for a kind of device, with its tuning records."""
+    from collage.backends.cuda.native import TVMCudaBackend
+    from collage.backends.tvm import TVMBackend
+
+    if device == "cuda":
+        return TVMCudaBackend(tune_trials=tune_trials, tuning_records=str(tuning_records))
+    return TVMBackend(tune_trials=tune_trials, tuning_records=str(tuning_records))
 
 
-def _available(name: str) -> bool:
-    from collage import plugins
-
-    return bool(plugins.load("backends", name).availability().available)
+def tuning_folder(records: Path, device: str = "cpu") -> Path:
+    """MetaSchedule's records: a folder beside the records database, of the same name, and one more for each device."""
+    suffix = ".tuning" if device == "cpu" else f".{device}.tuning"
+    return records.expanduser().with_suffix(suffix)

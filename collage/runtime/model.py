@@ -13,6 +13,7 @@ from tvm.runtime.vm import VirtualMachine
 
 from collage.errors import CompiledModelError, ModelInputError
 from collage.runtime import engines
+from collage.runtime.devices import device_of, tensor_on
 from collage.runtime.library_file import is_cut_off
 from collage.runtime.threads import configure_threads
 from collage.tensor_spec import TensorSpec
@@ -28,19 +29,26 @@ class CompiledModel:
     contiguous and aligned. One output comes back as an array, several as a tuple; they are DLPack-capable NumPy
     arrays that own their memory.
 
+    A model for an accelerator copies arrays there and results back. When one of the inputs is a tensor on that device
+    already (of TVM, PyTorch, CuPy, ...), such inputs are used in place, and the results are TVM tensors that stay
+    there: `torch.from_dlpack` takes them. They are written on TVM's current stream, and not waited for.
+
     Attributes
     ----------
+    device: the kind of device that it runs on, "cpu" or "cuda".
     inputs, outputs: what it takes and gives, in order.
     metadata: what the compiling side wrote into the file: versions, threads, and the plan.
     """
 
     def __init__(self, module: Any, metadata: dict[str, Any]) -> None:
         self.metadata = metadata
+        self.device = str(metadata.get("device", "cpu"))
+        self._device = device_of(self.device)
         self.inputs = tuple(TensorSpec(name, tuple(shape), dtype) for name, shape, dtype in metadata["inputs"])
         self.outputs = tuple(TensorSpec(name, tuple(shape), dtype) for name, shape, dtype in metadata["outputs"])
         configure_threads(metadata["threads"])
         engines.register()
-        self.vm = VirtualMachine(module, tvm.cpu())
+        self.vm = VirtualMachine(module, self._device)
         self._main = self.vm["main"]
 
     def __call__(self, *inputs: Any) -> Any:
@@ -50,9 +58,26 @@ class CompiledModel:
         ------
         ModelInputError: wrong number of inputs, wrong shape, or wrong dtype.
         """
-        results = self.run([self.to_tensor(value, info) for value, info in self._matched(inputs)])
+        matched = self._matched(inputs)
+        if self.device != "cpu":
+            return self._call_on_device(matched)
+        results = self.run([self.to_tensor(value, info) for value, info in matched])
         arrays = tuple(np.from_dlpack(r) for r in results)
         return arrays[0] if len(arrays) == 1 else arrays
+
+    def _call_on_device(self, matched: Sequence[tuple[Any, TensorSpec]]) -> Any:
+        there = [tensor_on(value, self._device) for value, _ in matched]
+        for tensor, (_, info) in zip(there, matched, strict=True):
+            if tensor is not None:
+                _check(tuple(int(d) for d in tensor.shape), str(tensor.dtype), info)
+        tensors = [
+            tensor if tensor is not None else self.to_tensor(value, info).copyto(self._device)
+            for tensor, (value, info) in zip(there, matched, strict=True)
+        ]
+        results = self.run(tensors)
+        if all(tensor is None for tensor in there):
+            results = [result.numpy() for result in results]
+        return results[0] if len(results) == 1 else tuple(results)
 
     def run(self, tensors: Sequence[Any]) -> list[Any]:
         """Run on TVM tensors that are known to fit; the outputs are TVM tensors. No checks, no copies."""

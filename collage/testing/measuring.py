@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Protocol
@@ -20,10 +21,10 @@ from collage.measure.artifact import Artifact, Preparation, prepare, write_array
 from collage.measure.builder import build_all
 from collage.measure.job import Job
 from collage.measure.protocol import Protocol as MeasuringProtocol
+from collage.measure.protocol import candidate_protocol
 from collage.measure.runner import Measurement, Runner
 from collage.workload import WorkloadFactory
 
-QUICK = MeasuringProtocol(weights="hot", warmup=1, min_samples=1, max_samples=1, time_limit_s=0.0)
 _THREADS = 1
 #: How the reason begins of a candidate that a backend refused with a CodegenError.
 REFUSED = "refused: "
@@ -88,7 +89,14 @@ def _build(
 def _job(artifact: Artifact, samples: Samples, folder: Path) -> Job:
     folder.mkdir(parents=True)
     inputs = write_arrays(samples.inputs, folder, "input")
-    return Job((artifact,), inputs, write_arrays(samples.outputs, folder, "expected"), QUICK, _THREADS)
+    expected = write_arrays(samples.outputs, folder, "expected")
+    return Job((artifact,), inputs, expected, quick(artifact.device), _THREADS, artifact.device)
+
+
+def quick(device: str) -> MeasuringProtocol:
+    """One sample of each candidate: whether it runs, and right."""
+    protocol = candidate_protocol(device)
+    return replace(protocol, weights="hot", warmup=1, min_samples=1, max_samples=1, time_limit_s=0.0)
 
 
 def is_refusal(measurement: Measurement) -> bool:

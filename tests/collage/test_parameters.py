@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import typer
 
+from collage.choose import create_both
 from collage.errors import PluginError
-from collage.partitioner import create_both
 from collage.report.options import parse_parameters
 from searchers.dijkstra import DijkstraSearcher
 

@@ -25,6 +25,11 @@ Run = Callable[..., None]
 _ENGINES: Mapping[str, tuple[str, str, str]] = {
     "openvino": ("collage.runtime.engines.openvino", "openvino", "`pip install collage-tvm[openvino]`"),
     "onnxruntime": ("collage.runtime.engines.onnxruntime", "onnxruntime", "`pip install collage-tvm[onnxruntime]`"),
+    "cublas": ("collage.runtime.engines.cublas", "tvm_ffi", "`pip install collage-tvm[cuda]`"),
+    "cudnn": ("collage.runtime.engines.cudnn", "tvm_ffi", "`pip install collage-tvm[cuda]`"),
+    "cutlass": ("collage.runtime.engines.cutlass", "tvm_ffi", "`pip install collage-tvm[cuda]`"),
+    "onnxruntime-cuda": ("collage.runtime.engines.onnxruntime_cuda", "onnxruntime", "`pip install onnxruntime-gpu`"),
+    "tensorrt": ("collage.runtime.engines.tensorrt", "tensorrt", "`pip install tensorrt`, of NVIDIA's package index"),
 }
 
 

@@ -249,8 +249,8 @@ def test_an_operator_that_the_engine_does_not_know(engine: str) -> None:
 
 
 def test_an_unknown_engine() -> None:
-    with pytest.raises(CompiledModelError, match="'tensorrt'; known are onnxruntime, openvino"):
-        engines.create("tensorrt", relu(), {"threads": 1})
+    with pytest.raises(CompiledModelError, match=r"'nonesuch'; known are .*onnxruntime, .*openvino"):
+        engines.create("nonesuch", relu(), {"threads": 1})
 
 
 def test_a_missing_library(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:

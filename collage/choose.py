@@ -1,0 +1,129 @@
+"""From names to instances: the backends of a device, the searcher and the estimator that the user asks for."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from collage import plugins
+from collage.backends.base import Backend
+from collage.errors import BackendUnavailableError, PluginError
+from collage.estimate import CostEstimator
+from collage.search import Searcher
+
+
+def resolve_backends(wanted: Sequence[str | Backend] | None, device: str = "cpu") -> dict[str, Backend]:
+    """Name -> backend, available ones of one device only, in the order of their declared priority.
+
+    Parameters
+    ----------
+    wanted: names or instances; a name that is not of the device stands for the name with the device's behind it, such
+        as "tvm" for "tvm-cuda". None is every backend of the device that is available here; a plug-in that does not
+        import is then passed over.
+    device: "cpu" or "cuda".
+
+    Raises
+    ------
+    PluginError: a name is unknown. BackendUnavailableError: one that was asked for cannot be used here or is of another
+        device, or none can be used.
+    """
+    found = available_backends(device) if wanted is None else [_of_device(b, device) for b in wanted]
+    for backend in found:
+        if backend.device != device:
+            raise BackendUnavailableError(
+                f"backend {backend.name} runs on {backend.device}, not on {device}: give device={backend.device!r}, "
+                f"or choose a backend of {device}"
+            )
+        state = backend.availability()
+        if not state.available:
+            raise BackendUnavailableError(f"backend {backend.name}: {state.reason}")
+    names = [b.name for b in found]
+    if not names:
+        raise BackendUnavailableError(
+            f"no backend of {device} is available: `collage backends` says what each one lacks"
+        )
+    if len(set(names)) < len(names):
+        raise PluginError(
+            f"two backends have the same name: {', '.join(sorted(n for n in names if names.count(n) > 1))}"
+        )
+    for backend in found:
+        clashes = sorted(backend.incompatible & set(names))
+        if clashes:
+            raise BackendUnavailableError(
+                f"{backend.name} cannot live in one process with {', '.join(clashes)}: choose one"
+            )
+    return {b.name: b for b in sorted(found, key=lambda b: (b.priority, b.name))}
+
+
+def available_backends(device: str) -> list[Backend]:
+    """Every registered backend of a device that can be used here. Plug-ins that do not import harm nobody."""
+    found: list[Backend] = []
+    for name in plugins.names("backends"):
+        try:
+            backend = plugins.load("backends", name)
+        except PluginError:
+            continue
+        if backend.device == device and backend.availability().available:
+            found.append(backend)
+    return found
+
+
+def _of_device(wanted: str | Backend, device: str) -> Backend:
+    """The backend that is meant on a device; one of another device where there is no other of that name."""
+    named = f"{wanted}-{device}"
+    if not isinstance(wanted, str) or named not in plugins.names("backends"):
+        backend: Backend = plugins.load("backends", wanted)
+        return backend
+    if wanted in plugins.names("backends"):
+        backend = plugins.load("backends", wanted)
+        if backend.device == device:
+            return backend
+    other: Backend = plugins.load("backends", named)
+    return other
+
+
+def create_both(
+    searcher: str | Searcher,
+    estimator: str | CostEstimator,
+    parameters: Mapping[str, Any],
+    offered: Mapping[str, Any],
+) -> tuple[Any, Any]:
+    """The searcher and the estimator: plug-ins by name are made with those of `offered` and of `parameters` that their
+    constructors take; instances are what they are.
+
+    Raises
+    ------
+    PluginError: a name is unknown, a constructor refuses, or one of `parameters` is taken by neither.
+    """
+    known: set[str] = set()
+    made = []
+    kinds: tuple[tuple[plugins.Kind, Any], ...] = (("searchers", searcher), ("estimators", estimator))
+    for kind, wanted in kinds:
+        if isinstance(wanted, str):
+            accepted = inspect.signature(plugins.load_class(kind, wanted)).parameters
+            known |= set(accepted)
+            wanted = create(kind, wanted, {**offered, **parameters})
+        made.append(wanted)
+    unknown = sorted(set(parameters) - known)
+    if unknown:
+        names = " or ".join(w for w in (searcher, estimator) if isinstance(w, str)) or "what is given as an instance"
+        raise PluginError(f"{names} has no parameter {', '.join(unknown)}; known: {', '.join(sorted(known)) or 'none'}")
+    return made[0], made[1]
+
+
+def create(kind: plugins.Kind, wanted: Any, offered: Mapping[str, Any]) -> Any:
+    """A plug-in by name, given those of `offered` that its constructor takes; an instance as it is.
+
+    Raises
+    ------
+    PluginError: the name is unknown, or the constructor refuses what it is given.
+    """
+    if not isinstance(wanted, str):
+        return wanted
+    cls = plugins.load_class(kind, wanted)
+    accepted = inspect.signature(cls).parameters
+    try:
+        return cls(**{name: value for name, value in offered.items() if name in accepted})
+    except (TypeError, ValueError) as error:
+        raise PluginError(f"the {kind[:-1]} {wanted!r} cannot be made: {error}") from error

@@ -1,0 +1,174 @@
+"""Clock: how a loaded artifact is timed on a kind of device.
+
+`HostClock` stops the time of the CPU. `DeviceClock` records events on the accelerator's stream: kernels run there
+while the host is already elsewhere. To keep what the host takes for a launch out of a kernel's time, so much is queued
+before a run that the host has issued all of its launches before the first of them begins: the same writes that empty
+the last-level cache. A whole network is timed without that, as it will run.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from abc import ABC, abstractmethod
+from functools import cache
+from typing import TYPE_CHECKING
+
+from collage.measure import device_events, instrument
+from collage.measure.protocol import DeviceProtocol, Protocol
+
+if TYPE_CHECKING:
+    from collage.measure.instrument import Span
+    from collage.measure.loaded import LoadedArtifact
+
+#: So many times longer than the host takes for its launches is the queue before them.
+_AHEAD = 1.5
+#: A first run compiles, and takes seconds: nothing is queued for that long.
+_MOST_WRITES = 400
+
+
+class Clock(ABC):
+    """Takes the time of one run."""
+
+    @abstractmethod
+    def time_once(self, loaded: LoadedArtifact, protocol: Protocol, threads: int) -> float:
+        """Seconds of one run: of its kernels, or of the whole call, as the protocol says."""
+
+    @abstractmethod
+    def watch_once(self, loaded: LoadedArtifact) -> list[Span]:
+        """Run once with a stopwatch around every call that the virtual machine makes."""
+
+    def trouble(self) -> str:
+        """Why nothing more can be run in this process; "" when it can."""
+        return ""
+
+    def frequency(self) -> float | None:
+        """Clock frequency of the device now, in MHz; None where it is not told."""
+        return None
+
+
+class HostClock(Clock):
+    """For the CPU."""
+
+    def time_once(self, loaded: LoadedArtifact, protocol: Protocol, threads: int) -> float:
+        if protocol.weights == "cold":
+            instrument.evict(protocol.evict_bytes, threads)
+            if loaded.waker is not None:
+                loaded.waker.call()
+            instrument.touch(loaded.inputs)
+        if protocol.span == "call":
+            begin = time.perf_counter()
+            loaded.call()
+            return time.perf_counter() - begin
+        found = instrument.spans(loaded.vm, loaded.call)
+        return found[-1].end - found[0].begin if found else 0.0
+
+    def watch_once(self, loaded: LoadedArtifact) -> list[Span]:
+        assert loaded.watched is not None
+        return instrument.spans(loaded.watched, loaded.call_watched)
+
+
+class DeviceClock(Clock):
+    """For a CUDA device, by events."""
+
+    def __init__(self) -> None:
+        device_events.load_library()
+        self._write_s = 0.0
+
+    def time_once(self, loaded: LoadedArtifact, protocol: Protocol, threads: int) -> float:
+        assert isinstance(protocol, DeviceProtocol)
+        device_events.synchronize()
+        device_events.reset()
+        if protocol.span == "call":
+            first = device_events.record()
+            loaded.call()
+            last = device_events.record()
+            device_events.synchronize()
+            return device_events.elapsed(first, last)
+        if loaded.runs_per_sample == 0:
+            self._prepare(loaded, protocol)
+        sample = self._cold if protocol.weights == "cold" else self._hot
+        return sample(loaded, protocol)
+
+    def watch_once(self, loaded: LoadedArtifact) -> list[Span]:
+        assert loaded.watched is not None
+        device_events.synchronize()
+        device_events.reset()
+        self._queue(DeviceProtocol().evict_bytes, loaded.host_seconds)
+        begin = time.perf_counter()
+        found = device_events.spans(loaded.watched, lambda: self._issue(loaded, begin))
+        return found
+
+    def trouble(self) -> str:
+        return device_events.trouble()
+
+    def frequency(self) -> float | None:
+        from collage.measure.frequency import sm_frequency
+
+        return sm_frequency()
+
+    def _issue(self, loaded: LoadedArtifact, begin: float) -> None:
+        loaded.call_watched()
+        took = time.perf_counter() - begin
+        loaded.host_seconds = min(loaded.host_seconds or took, took)
+
+    def _prepare(self, loaded: LoadedArtifact, protocol: DeviceProtocol) -> None:
+        """How long the host takes for the launches of a run, and how many runs make a sample."""
+        loaded.runs_per_sample = 1
+        host = []
+        for _ in range(3):
+            begin = time.perf_counter()
+            loaded.call()
+            host.append(time.perf_counter() - begin)
+            device_events.synchronize()
+        loaded.host_seconds = statistics.median(host)
+        once = self._cold(loaded, protocol) if protocol.weights == "cold" else self._hot(loaded, protocol)
+        wanted = math.ceil(protocol.batch_s / once) if once > 0 else protocol.batch_limit
+        loaded.runs_per_sample = min(max(1, wanted), protocol.batch_limit)
+
+    def _cold(self, loaded: LoadedArtifact, protocol: DeviceProtocol) -> float:
+        device_events.reset()
+        pairs = []
+        for _ in range(loaded.runs_per_sample):
+            self._queue(protocol.evict_bytes, loaded.host_seconds)
+            for tensor, pristine in zip(loaded.inputs, loaded.pristine, strict=True):
+                device_events.restore(tensor, pristine)
+            first = device_events.record()
+            loaded.call()
+            pairs.append((first, device_events.record()))
+        device_events.synchronize()
+        return statistics.fmean(device_events.elapsed(first, last) for first, last in pairs)
+
+    def _hot(self, loaded: LoadedArtifact, protocol: DeviceProtocol) -> float:
+        device_events.reset()
+        self._queue(protocol.evict_bytes, loaded.host_seconds * (loaded.runs_per_sample + 1))
+        loaded.call()
+        first = device_events.record()
+        for _ in range(loaded.runs_per_sample):
+            loaded.call()
+        last = device_events.record()
+        device_events.synchronize()
+        return device_events.elapsed(first, last) / loaded.runs_per_sample
+
+    def _queue(self, bytes_written: int, host_seconds: float) -> None:
+        """Writes that take longer than the host takes for what follows; one at least."""
+        if self._write_s == 0.0:
+            self._write_s = self._time_write(bytes_written)
+        for _ in range(min(_MOST_WRITES, max(1, math.ceil(_AHEAD * host_seconds / self._write_s)))):
+            device_events.evict(bytes_written)
+
+    @staticmethod
+    def _time_write(bytes_written: int) -> float:
+        device_events.evict(bytes_written)  # allocates
+        first = device_events.record()
+        device_events.evict(bytes_written)
+        last = device_events.record()
+        device_events.synchronize()
+        return max(device_events.elapsed(first, last), 1e-6)
+
+
+@cache
+def clock_of(device: str) -> Clock:
+    """The clock of a kind of device, one for all artifacts."""
+    return HostClock() if device == "cpu" else DeviceClock()

@@ -1,0 +1,72 @@
+"""From the name of a kind of device, "cpu" or "cuda", to the device that TVM runs on.
+
+Everything that needs the device asks here, and only here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import tvm
+
+from collage.errors import CompiledModelError
+
+KINDS = ("cpu", "cuda")
+#: Which of several CUDA devices is used; the first one of those that CUDA_VISIBLE_DEVICES leaves.
+_CUDA_DEVICE = 0
+
+
+def device_of(kind: str) -> tvm.runtime.Device:
+    """The device of a kind.
+
+    Raises
+    ------
+    CompiledModelError: the kind is unknown, or this machine has no such device.
+    """
+    if kind == "cpu":
+        return tvm.cpu()
+    if kind != "cuda":
+        raise CompiledModelError(f"there is no kind of device called {kind!r}; known are {', '.join(KINDS)}")
+    if not cuda_exists():
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        hint = "" if visible is None else f" (CUDA_VISIBLE_DEVICES is {visible!r})"
+        raise CompiledModelError(
+            f"a CUDA device is needed, and TVM finds none{hint}: it needs NVIDIA's driver (libcuda.so.1) and the CUDA "
+            "13 runtime (libcudart.so.13) where the system's loader looks"
+        )
+    return _cuda()
+
+
+def cuda_exists() -> bool:
+    """Whether TVM can use a CUDA device here. Never raises."""
+    try:
+        return bool(_cuda().exist)
+    except Exception:  # a broken driver is as good as none
+        return False
+
+
+def _cuda() -> tvm.runtime.Device:
+    return tvm.cuda(_CUDA_DEVICE)
+
+
+def upload(array: np.ndarray, device: tvm.runtime.Device) -> Any:
+    """A tensor on the device that holds a copy of the array."""
+    return tvm.runtime.tensor(np.ascontiguousarray(array).reshape(array.shape), device)
+
+
+def download(tensors: Iterable[Any]) -> list[np.ndarray]:
+    """Copies of tensors, wherever they are, as arrays."""
+    return [tensor.numpy() for tensor in tensors]
+
+
+def tensor_on(value: Any, device: tvm.runtime.Device) -> Any:
+    """The value as a TVM tensor on its own memory where that is on the device already; None where it is not."""
+    if isinstance(value, np.ndarray) or not hasattr(value, "__dlpack_device__"):
+        return None
+    kind, index = value.__dlpack_device__()
+    if (int(kind), int(index)) != (int(device.dlpack_device_type()), int(device.index)):
+        return None
+    return value if isinstance(value, tvm.runtime.Tensor) else tvm.runtime.from_dlpack(value)

@@ -1,0 +1,214 @@
+"""A CUDA device that is the CPU, behind the one function that turns the name of a device into a device.
+
+Real are: partitioning, code generation by engines, CUDA graphs as a rewriting of the module, export, the virtual
+machine, the timing job, records and plans. Stood in for are the CUDA runtime's events (`cuda_stand_in/cudart.c`), the
+schedule rules (loops stay plain), and the two builtins of TVM's CUDA runtime, which here launch call by call.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import tvm
+import tvm_ffi
+from tvm.relax.dpl import is_op, wildcard
+
+from collage import cuda_device
+from collage.backends.base import Availability, Backend, Style
+from collage.backends.cuda import lower, native, target
+from collage.backends.cuda.partition import Composite, Operands
+from collage.measure import clock, device_events
+from collage.measure.artifact import Artifact, compile_artifact
+from collage.measure.job import Failed, Job, Timed
+from collage.measure.protocol import candidate_protocol, end_to_end
+from collage.measure.runner import Measurement
+from collage.measure.worker import Wakers, run
+from collage.rules.trees import library_rule
+from collage.runtime import devices
+from collage.runtime.cuda import blob
+
+_SOURCE = Path(__file__).parent / "cuda_stand_in" / "cudart.c"
+_QUICK: dict[str, Any] = {
+    "warmup": 1,
+    "discard": 0,
+    "min_samples": 7,
+    "max_samples": 7,
+    "time_limit_s": 0.0,
+    "batch_limit": 2,
+}
+DEVICE = cuda_device.CudaDevice("Stand-in", "9.0", 132, 50 << 20, 80 << 30)
+
+
+class Products(Backend):
+    """A library backend whose partitions, products, become blobs."""
+
+    name: ClassVar[str] = "products"
+    style: ClassVar[Style] = "library"
+    device: ClassVar[str] = "cuda"
+    priority: ClassVar[int] = 12
+    engine: ClassVar[str] = "cuda_emulation:create"
+
+    def availability(self) -> Availability:
+        return Availability(True)
+
+    def version(self) -> str:
+        return "1"
+
+    def rule(self) -> Any:
+        product = is_op("relax.matmul")(wildcard(), wildcard())
+        return library_rule([("products.product", product, None)])
+
+    def engine_blob(self, function: Any) -> bytes:
+        composite = Composite.of(function)
+        operands = Operands(composite)
+        (product,) = composite.calls
+        return operands.blob({"op": "product", "operands": [operands.reference(value) for value in product.args]})
+
+
+def create(packed: bytes, _options: Mapping[str, Any]) -> Callable[..., None]:
+    """The engine of `Products`: operands are arguments or weights of the blob, and the result is the last argument."""
+    header, weights = blob.unpack(packed)
+
+    def run_product(*tensors: Any) -> None:
+        arguments = [np.from_dlpack(tensor) for tensor in tensors]
+        lhs, rhs = (arguments[at["arg"]] if "arg" in at else weights[at["tensor"]] for at in header["operands"])
+        arguments[-1][...] = lhs @ rhs
+
+    return run_product
+
+
+@dataclass
+class Emulation:
+    """What the stand-ins have seen, and how they are told to fail."""
+
+    library: ctypes.CDLL
+    graphs: list[int] = field(default_factory=list)
+
+    @contextmanager
+    def failing(self, code: int) -> Iterator[None]:
+        """Every call of the CUDA runtime answers with this error."""
+        self.library.stand_in_fails(code)
+        try:
+            yield
+        finally:
+            self.library.stand_in_fails(0)
+
+    @property
+    def bytes_written(self) -> int:
+        return int(self.library.stand_in_written())
+
+
+@cache
+def stand_in() -> ctypes.CDLL:
+    """The stand-in for the CUDA runtime, compiled once: `device_clock.cc` opens one runtime per process."""
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        path = Path(folder) / "libcudart_stand_in.so"
+        subprocess.run(["cc", "-shared", "-fPIC", "-o", str(path), str(_SOURCE)], check=True)
+        library = ctypes.CDLL(str(path))
+        library.stand_in_written.restype = ctypes.c_longlong
+        patch.setattr(device_events, "runtime_library", lambda: str(path))
+        device_events.load_library()
+    return library
+
+
+@pytest.fixture(scope="module")
+def emulation() -> Iterator[Emulation]:
+    """Everything that asks for "cuda" gets the CPU."""
+    with pytest.MonkeyPatch.context() as patch:
+        yield from _emulated(Emulation(stand_in()), patch)
+
+
+def _emulated(state: Emulation, monkeypatch: pytest.MonkeyPatch) -> Iterator[Emulation]:
+    monkeypatch.setattr(devices, "_cuda", tvm.cpu)
+    for module in (devices, native, cuda_device, target):
+        monkeypatch.setattr(module, "cuda_exists", lambda: True)
+    monkeypatch.setattr(native, "_compiler", lambda: Availability(True))
+    monkeypatch.setattr(tvm.runtime, "enabled", lambda _: True)
+    monkeypatch.setattr(cuda_device, "cuda_device", lambda: DEVICE)
+    monkeypatch.setattr(cuda_device, "cuda_versions", lambda: "CUDA 13.0, driver 13.0")
+    monkeypatch.setattr(target, "cuda_target", lambda _arch=None: tvm.target.Target("llvm"))
+    monkeypatch.setattr(lower, "schedule_kernels", lambda mod, _target, _records: mod)
+    monkeypatch.setattr(lower, "load_intrinsics", lambda: None)  # only the schedule rules need them; they take 10 s
+    for place in ("estimators.measured", "collage.measure.end_to_end", "collage.testing.measuring"):
+        monkeypatch.setattr(f"{place}.Runner", InProcess)
+    for place in ("estimators.measured", "collage.testing.measuring"):
+        monkeypatch.setattr(f"{place}.build_all", _build_here)
+    for place in ("estimators.measured", "collage.partitioner"):
+        monkeypatch.setattr(f"{place}.candidate_protocol", lambda device: replace(candidate_protocol(device), **_QUICK))
+    for place in ("collage.recall", "collage.partitioner"):
+        monkeypatch.setattr(f"{place}.end_to_end", lambda device: replace(end_to_end(device), **_QUICK))
+    clock.clock_of.cache_clear()
+    with _builtins(state):
+        yield state
+    clock.clock_of.cache_clear()
+
+
+class InProcess:
+    """The timing process's work, done here."""
+
+    def __init__(self, threads: int, timeout_s: float = 60.0) -> None:
+        self.wakers = Wakers()
+
+    def measure(self, job: Job) -> list[Measurement]:
+        # On one memory, inputs that were put on another device than the rivals' would go unnoticed.
+        assert {artifact.device for artifact in job.artifacts} == {job.device}
+        found: dict[int, Measurement] = {}
+
+        def say(event: Any) -> None:
+            if isinstance(event, Failed):
+                found[event.rival] = Measurement(reason=event.reason)
+            elif isinstance(event, Timed):
+                found[event.rival] = Measurement(event.samples, event.reason, event.parts, event.launches)
+
+        run(job, self.wakers, say)
+        return [found[i] for i in range(len(job.artifacts))]
+
+    def __enter__(self) -> InProcess:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        pass
+
+
+def _build_here(preparations: Sequence[Any], _jobs: int, _timeout_s: float = 60.0) -> list[Artifact | str]:
+    built: list[Artifact | str] = []
+    for preparation in preparations:
+        try:
+            built.append(compile_artifact(preparation))
+        except Exception as error:
+            built.append(str(error))
+    return built
+
+
+@contextmanager
+def _builtins(state: Emulation) -> Iterator[None]:
+    """TVM's builtins for CUDA graphs: allocations are made once, and a graph is launched call by call."""
+    invoke = tvm_ffi.get_global_func("vm.builtin.invoke_closure")
+    allocations: dict[tuple[Any, int], Any] = {}
+
+    def get_cached_alloc(machine: Any, function: Any, index: int) -> Any:
+        key = (getattr(machine, "value", machine), index)
+        if key not in allocations:
+            allocations[key] = invoke(machine, function)
+        return allocations[key]
+
+    def run_or_capture(machine: Any, function: Any, arguments: Any, index: int, *_shape: Any) -> Any:
+        state.graphs.append(index)
+        return invoke(machine, function, *arguments)
+
+    names = {"get_cached_alloc": get_cached_alloc, "run_or_capture": run_or_capture}
+    for name, function in names.items():
+        tvm_ffi.register_global_func(f"vm.builtin.cuda_graph.{name}", function, override=True)
+    yield
+    for name in names:
+        tvm_ffi.registry.remove_global_func(f"vm.builtin.cuda_graph.{name}")

@@ -1,0 +1,192 @@
+"""Time on an accelerator: what is queued before a sample, and what happens when the device is in trouble."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from threading import Thread
+from typing import IO, Any
+
+import numpy as np
+import pytest
+import tvm
+from cuda_emulation import DEVICE, Emulation, emulation
+
+from collage import cuda_device
+from collage.confirm import Confirmation, Rival
+from collage.cost import Cost
+from collage.device import describe
+from collage.launches import launch_bound, launch_notes
+from collage.measure import device_events
+from collage.measure.artifact import Artifact
+from collage.measure.clock import DeviceClock
+from collage.measure.frequency import UNSTABLE, remark
+from collage.measure.job import Begin, Done, Failed, Job, Retired, Timed, receive, send
+from collage.measure.protocol import DeviceProtocol
+from collage.measure.runner import Runner
+from collage.measure.worker import DeviceLost, Wakers, run
+
+__all__ = ["emulation"]
+
+
+class Loaded:
+    """What the clock needs of a loaded artifact; counts its runs, and spoils its input like a kernel that works in
+    place.
+    """
+
+    def __init__(self) -> None:
+        self.inputs = [tvm.runtime.tensor(np.ones(4, "float32"))]
+        self.pristine = [tvm.runtime.tensor(np.ones(4, "float32"))]
+        self.runs_per_sample = 0
+        self.host_seconds = 0.0
+        self.runs = 0
+        self.seen: list[float] = []
+
+    def call(self) -> None:
+        self.runs += 1
+        array = np.from_dlpack(self.inputs[0])
+        self.seen.append(float(array.sum()))
+        array += 1
+
+
+def sampled(emulation: Emulation, protocol: DeviceProtocol) -> tuple[Loaded, float, int, int]:
+    """A prepared artifact, one more sample of it, and how many runs and bytes that sample took."""
+    loaded, clock = Loaded(), DeviceClock()
+    clock.time_once(loaded, protocol, 1)  # type: ignore[arg-type]
+    runs, written = loaded.runs, emulation.bytes_written
+    seconds = clock.time_once(loaded, protocol, 1)  # type: ignore[arg-type]
+    return loaded, seconds, loaded.runs - runs, emulation.bytes_written - written
+
+
+def test_every_cold_run_finds_an_empty_cache_and_fresh_inputs(emulation: Emulation) -> None:
+    protocol = DeviceProtocol(batch_limit=5, batch_s=1.0)
+    loaded, seconds, runs, written = sampled(emulation, protocol)
+    assert runs == loaded.runs_per_sample == 5 and seconds > 0
+    assert written >= 5 * protocol.evict_bytes
+    assert loaded.seen[-5:] == [4.0] * 5, "what the run before wrote into its input is gone"
+
+
+def test_hot_runs_follow_each_other_behind_one_queue(emulation: Emulation) -> None:
+    protocol = DeviceProtocol(weights="hot", batch_limit=5, batch_s=1.0)
+    loaded, _, runs, written = sampled(emulation, protocol)
+    assert runs == 1 + loaded.runs_per_sample == 6, "one that does not count, and five that do"
+    assert written >= protocol.evict_bytes and loaded.seen[-1] > loaded.seen[-5]
+
+
+def test_one_long_run_is_a_sample(emulation: Emulation) -> None:
+    loaded, _, runs, _ = sampled(emulation, DeviceProtocol(batch_s=0.0))
+    assert loaded.runs_per_sample == runs == 1
+
+
+def test_whole_calls_are_timed_as_they_run(emulation: Emulation) -> None:
+    _, seconds, runs, written = sampled(emulation, DeviceProtocol(span="call", weights="hot"))
+    assert runs == 1 and written == 0 and seconds > 0
+
+
+def test_a_failed_call_says_which_and_why(emulation: Emulation) -> None:
+    device_events.reset()
+    with emulation.failing(700), pytest.raises(RuntimeError, match=r"cudaEvent\w+ failed: an illegal memory access"):
+        device_events.record()
+    assert device_events.trouble() == ""
+
+
+def test_a_broken_device_ends_the_job_after_the_culprit_is_named(emulation: Emulation, tmp_path: Path) -> None:
+    missing = Artifact(str(tmp_path / "missing.so"), device="cuda")
+    job = Job((missing, missing), (), (), DeviceProtocol(), 1, "cuda")
+    said: list[Any] = []
+    with emulation.failing(700), pytest.raises(DeviceLost, match="illegal memory access"):
+        run(job, Wakers(), said.append)
+    assert [type(event) for event in said] == [Begin, Failed] and said[-1].rival == 0
+
+
+def answer(jobs: IO[bytes], events: IO[bytes]) -> None:
+    """What a timing process says whose device breaks under the rival called "bad"."""
+    with jobs, events:
+        job = receive(jobs)
+        send(events, Begin(0, "running"))
+        if job.artifacts[0].library == "bad":
+            send(events, Failed(0, "does not run: an illegal memory access"))
+            send(events, Retired("an illegal memory access"))
+            return
+        for i in range(len(job.artifacts)):
+            send(events, Timed(i, (1.0,), "converged"))
+        send(events, Done())
+
+
+class ScriptedProcess:
+    """A timing process that is a thread, at the other ends of two pipes."""
+
+    def __init__(self) -> None:
+        (jobs, stdin), (stdout, events) = os.pipe(), os.pipe()
+        self.stdin, self.stdout = os.fdopen(stdin, "wb", 0), os.fdopen(stdout, "rb", 0)
+        self._thread = Thread(target=answer, args=(os.fdopen(jobs, "rb", 0), os.fdopen(events, "wb", 0)), daemon=True)
+        self._thread.start()
+
+    def poll(self) -> int | None:
+        return None if self._thread.is_alive() else 0
+
+    def kill(self) -> None:
+        """Its thread ends by itself."""
+
+    def wait(self) -> int:
+        self._thread.join()
+        return 0
+
+
+class ScriptedRunner(Runner):
+    """Counts the processes that it starts."""
+
+    started = 0
+
+    def _start(self) -> Any:
+        if self._process is None or self._process.poll() is not None:
+            self.started += 1
+            self._process = ScriptedProcess()  # type: ignore[assignment]
+        return self._process
+
+
+def test_the_rivals_of_one_that_breaks_the_device_are_timed_in_another_process() -> None:
+    rivals = (Artifact("bad", device="cuda"), Artifact("good", device="cuda"), Artifact("good", device="cuda"))
+    with ScriptedRunner(1, timeout_s=60) as runner:
+        bad, *good = runner.measure(Job(rivals, (), (), DeviceProtocol(), 1, "cuda"))
+    assert runner.started == 2
+    assert "illegal memory access" in bad.reason and not bad.valid
+    assert [m.samples for m in good] == [(1.0,), (1.0,)]
+
+
+def test_a_clock_that_changes_makes_a_measurement_unstable() -> None:
+    steady = [1.0, 1.001, 0.999, 1.0, 1.0, 1.0, 1.0]
+    assert remark("converged", steady, 1980.0, 1980.0) == "converged; SM clock 1980 MHz"
+    assert remark("converged", steady, None, None) == "converged"
+    assert UNSTABLE not in remark("converged", steady, 1980.0, 1950.0)
+    changed = remark("converged", steady, 1980.0, 1410.0)
+    assert UNSTABLE in changed and "1980 to 1410" in changed
+    assert UNSTABLE in remark("sample limit", [1.0, 2.0, 3.0, 1.0, 2.0, 3.0, 1.0], None, None)
+
+
+def test_the_fingerprint_of_a_device(emulation: Emulation, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fingerprint(**changes: Any) -> str:
+        monkeypatch.setattr(cuda_device, "cuda_device", lambda: replace(DEVICE, **changes))
+        return describe("cuda").fingerprint
+
+    assert fingerprint() == fingerprint(memory_bytes=1) and fingerprint().startswith("cuda-")
+    changes: list[dict[str, Any]] = [{"l2_bytes": 1}, {"multiprocessors": 1}, {"compute": "8.0"}, {"name": "Other"}]
+    assert len({fingerprint(), *(fingerprint(**change) for change in changes)}) == 5
+    assert describe().kind == "cpu" and describe().fingerprint.startswith("cpu-")
+
+
+def test_a_plan_says_when_the_host_is_too_slow() -> None:
+    def confirmed(latency: float, launch: tuple[float, ...]) -> Confirmation:
+        return Confirmation("collage", (Rival("collage", Cost(latency), None, (1e-5, 3e-5), launch),))
+
+    bound = confirmed(1e-4, (2e-5, 2e-5))
+    assert launch_bound(bound) == (0,)
+    (note,) = launch_notes(bound)
+    assert note.startswith("launch-bound: its kernels take 0.040 of 0.100 ms; 1 of 2")
+    assert launch_notes(confirmed(4.1e-5, (2e-5, 2e-5))) == (), "the device is busy: a graph, or a queue, hides it"
+    assert launch_notes(confirmed(1e-4, ())) == () and launch_notes(None) == ()
+
+
+def test_timed_events_still_carry_what_a_cpu_sends() -> None:
+    assert Timed(0, (1.0,), "converged").launches == ()

@@ -1,0 +1,153 @@
+"""What TVM makes for a CUDA device, as far as it can be seen without one: kernels with threads, and their source."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+from tvm import relax
+
+from collage import cuda_device
+from collage.backends.cuda import lower, native, target
+from collage.backends.cuda.native import TVMCudaBackend
+from collage.backends.cuda.target import cuda_target
+from collage.build import compile_partitioned
+from collage.candidates import CandidatePartition
+from collage.errors import BackendUnavailableError, CodegenError, CompiledModelError
+from collage.graph.dataflow_graph import DataflowGraph
+from collage.graph.index_set import IndexSet
+from collage.graph.sub_graph import SubGraph
+from collage.rewrite import apply
+from collage.runtime import devices
+
+pytestmark = pytest.mark.emulation
+
+op, nn = relax.op, relax.op.nn
+ARCH = "sm_90"
+Body = Callable[..., Any]
+
+#: name -> shapes of the inputs, dtype, what is computed.
+CASES: dict[str, tuple[tuple[tuple[int, ...], ...], str, Body]] = {
+    "convolution": (
+        ((1, 16, 14, 14), (32, 16, 3, 3)),
+        "float32",
+        lambda emit, x, w: emit(nn.relu(emit(nn.conv2d(x, w, padding=(1, 1))))),
+    ),
+    "depthwise": (
+        ((1, 16, 14, 14), (16, 1, 3, 3)),
+        "float32",
+        lambda emit, x, w: emit(nn.conv2d(x, w, groups=16)),
+    ),
+    "product": (((64, 128), (128, 96)), "float32", lambda emit, a, b: emit(op.matmul(a, b))),
+    "vector": (((1, 128), (128, 96)), "float32", lambda emit, a, b: emit(op.matmul(a, b))),
+    "softmax": (((4, 16, 16),), "float32", lambda emit, x: emit(nn.softmax(x))),
+    "layer norm": (
+        ((8, 64), (64,), (64,)),
+        "float32",
+        lambda emit, x, g, b: emit(nn.layer_norm(x, g, b, axes=[-1])),
+    ),
+    "sum of all": (((64, 64),), "float32", lambda emit, x: emit(op.sum(x))),
+    "maximum": (((8, 64),), "float32", lambda emit, x: emit(op.max(x, [1]))),
+    "pooling": (((1, 8, 16, 16),), "float32", lambda emit, x: emit(nn.max_pool2d(x, (3, 3), (2, 2), (1, 1)))),
+    "transposition": (((2, 8, 4, 6),), "float32", lambda emit, x: emit(op.permute_dims(x, [0, 2, 1, 3]))),
+}
+
+
+def one_partition(shapes: tuple[tuple[int, ...], ...], dtype: str, body: Body) -> Any:
+    """A network that is one native partition."""
+    builder = relax.BlockBuilder()
+    params = [relax.Var(f"p{i}", relax.TensorType(shape, dtype)) for i, shape in enumerate(shapes)]
+    with builder.function("main", params):
+        with builder.dataflow():
+            result = builder.emit_output(body(builder.emit, *params))
+        builder.emit_func_output(result)
+    module = relax.transform.CanonicalizeBindings()(builder.get())
+    graph = DataflowGraph.from_module(module)
+    backend = TVMCudaBackend(arch=ARCH)
+    cover = [CandidatePartition(SubGraph(graph, graph.coverable), backend.name)]
+    return apply(module, graph, cover, {backend.name: backend})
+
+
+def source(partitioned: Any) -> str:
+    """The CUDA source of all of its kernels."""
+    executable = compile_partitioned(partitioned, [TVMCudaBackend(arch=ARCH)], 1)
+    found: list[str] = []
+
+    def visit(module: Any) -> None:
+        for imported in module.imports:
+            if imported.kind == "cuda":
+                found.append(imported.inspect_source())
+            visit(imported)
+
+    visit(executable.mod)
+    return "\n".join(found)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_kernel_has_threads(name: str) -> None:
+    partitioned = one_partition(*CASES[name])
+    unscheduled = lower.one_kernel_per_partition(partitioned, cuda_target(ARCH))
+    kernels = [f for _, f in unscheduled.functions_items() if isinstance(f, tvm.tirx.PrimFunc)]
+    assert len(kernels) == 1 and not lower.has_threads(kernels[0])
+    assert "__global__" in source(partitioned)
+
+
+def test_a_product_in_half_precision_uses_the_tensor_cores() -> None:
+    product = CASES["product"]
+    text = source(one_partition(((128, 256), (256, 128)), "float16", product[2]))
+    assert "nvcuda::wmma" in text
+    assert "nvcuda::wmma" not in source(one_partition(((128, 256), (256, 128)), "float32", product[2]))
+
+
+def test_the_target_is_plain_even_for_hopper() -> None:
+    plain = cuda_target(ARCH)
+    assert plain.kind.name == "cuda" and str(plain.attrs["arch"]) == "sm_90"
+    assert plain.host.kind.name == "llvm"
+
+
+def test_a_kernel_that_no_rule_schedules_is_an_error_not_a_kernel_on_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lower, "rules", lambda: [])
+    with pytest.raises(CodegenError, match="threads"):
+        lower.lower(one_partition(*CASES["softmax"]), cuda_target(ARCH))
+
+
+def test_calls_between_the_first_and_the_last_are_captured_where_that_is_allowed() -> None:
+    def chain(emit: Any, x: Any) -> Any:
+        for _ in range(4):
+            x = emit(nn.softmax(x))
+        return x
+
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((4, 16), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            result = builder.emit_output(chain(builder.emit, x))
+        builder.emit_func_output(result)
+    module = relax.transform.CanonicalizeBindings()(builder.get())
+    graph = DataflowGraph.from_module(module)
+    backend = TVMCudaBackend(arch=ARCH)
+    cover = [CandidatePartition(SubGraph(graph, IndexSet([i])), backend.name) for i in graph.coverable]
+    partitioned = apply(module, graph, cover, {backend.name: backend})
+    captured = str(lower.lower(partitioned, cuda_target(ARCH), graph=True))
+    assert "cuda_graph.run_or_capture" in captured
+    assert "cuda_graph" not in str(lower.lower(partitioned, cuda_target(ARCH), graph=False))
+
+
+def test_the_maximum_of_a_masked_row_is_minus_infinity() -> None:
+    """TVM's own reduces from the largest finite number."""
+    text = source(one_partition(*CASES["maximum"]))
+    assert "-3.40" not in text and ("CUDART_INF" in text or "inf" in text.lower())
+    assert np.isneginf(np.max(np.full((1, 4), -np.inf)))
+
+
+def test_without_a_device_the_message_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (devices, native, cuda_device, target):
+        monkeypatch.setattr(module, "cuda_exists", lambda: False)
+    with pytest.raises(CompiledModelError, match=r"libcuda\.so\.1"):
+        devices.device_of("cuda")
+    assert "finds no CUDA device" in TVMCudaBackend().availability().reason
+    with pytest.raises(BackendUnavailableError, match="arch='sm_90'"):
+        cuda_target()
