@@ -47,7 +47,7 @@ test: $(TESTS)
 	$(BIN)/python -m pytest -m "not slow and not emulation and not cuda_build"
 
 test-emulation: $(TESTS)
-	$(BIN)/python -m pytest -m emulation
+	$(BIN)/python -m pytest -m "emulation and not slow and not cuda_build"
 
 test-slow: $(TESTS)
 	$(BIN)/python -m pytest -m slow

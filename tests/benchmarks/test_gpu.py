@@ -19,6 +19,8 @@ from benchmarks.gpu_numerics import of_device, reference
 from benchmarks.gpu_peers import PEERS
 from benchmarks.gpu_race import Result, error_of, race
 
+pytestmark = pytest.mark.emulation
+
 TUNE = Step("tune", "net", "float32", 1, "dijkstra", least_s=10.0, most_s=100.0)
 RACE = Step("race", "net", "float32", 1, "peers", (("tune", "dijkstra"),), ("ours", "peer"), 10.0, 50.0)
 OTHER = Step("tune", "other", "float32", 1, "dijkstra", least_s=2.0, most_s=5.0)

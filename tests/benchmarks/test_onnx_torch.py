@@ -20,6 +20,8 @@ runtime = pytest.importorskip("onnxruntime")
 from benchmarks.onnx_torch import to_torch  # noqa: E402 (needs PyTorch)
 from benchmarks.onnx_torch_raise import ATTENTION, GELU, LINEAR, raised  # noqa: E402
 
+pytestmark = pytest.mark.emulation
+
 GPU_NETWORKS = ("resnet50", "resnext50_32x4d", "nasnet_a_mobile", "resnet50_3d", "dcgan", "bert_base")
 
 

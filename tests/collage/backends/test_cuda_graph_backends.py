@@ -29,6 +29,8 @@ from collage.graph.dataflow_graph import DataflowGraph
 from collage.measure.reference import ReferenceRun
 from collage.runtime.engines import tensorrt as tensorrt_engine
 
+pytestmark = pytest.mark.emulation
+
 op, nn = relax.op, relax.op.nn
 HALF: Spec = ((2, 4, 6, 6), "float16")
 BACKENDS = (OnnxRuntimeCudaBackend, TensorRTBackend)

@@ -15,6 +15,8 @@ from benchmarks.workloads import build
 from collage.backends.cuda.cublas import CublasBackend
 from collage.errors import PluginError
 
+pytestmark = pytest.mark.emulation
+
 W, B = constant((8, 6)), constant((6,), 101)
 
 

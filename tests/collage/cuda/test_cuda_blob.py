@@ -11,6 +11,8 @@ import tvm_ffi
 from collage.errors import CompiledModelError
 from collage.runtime.cuda import blob
 
+pytestmark = pytest.mark.emulation
+
 TENSORS = {
     "weight": np.arange(6, dtype=np.float32).reshape(2, 3),
     "half": np.ones((5,), np.float16),
@@ -59,7 +61,6 @@ def test_the_header_cannot_bring_its_own_table() -> None:
         blob.pack({"tensors": {}}, {})
 
 
-@pytest.mark.emulation
 def test_cpp_refuses_what_is_not_whole() -> None:
     emulated.load("cublas")
     describe = tvm_ffi.get_global_func("collage.cuda.cublas.describe")

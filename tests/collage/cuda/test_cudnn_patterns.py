@@ -20,6 +20,8 @@ from collage.graph.dataflow_graph import DataflowGraph
 from collage.rewrite import partition_function
 from collage.runtime.cuda.blob import unpack
 
+pytestmark = pytest.mark.emulation
+
 op, nn = relax.op, relax.op.nn
 
 

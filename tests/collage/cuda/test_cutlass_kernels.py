@@ -18,6 +18,8 @@ from collage.backends.cuda.cutlass_problem import Computation
 from collage.errors import CodegenError
 from collage.runtime.cuda import cutlass_libraries
 
+pytestmark = pytest.mark.emulation
+
 
 def product(
     m: int, n: int, k: int, dtype: str = "float16", column_major: bool = False, kind: str = "gemm"

@@ -16,6 +16,8 @@ from collage.backends.cuda.cutlass_problem import Computation, read_computation
 from collage.backends.cuda.partition import Composite
 from collage.errors import BackendUnavailableError, CodegenError, PluginError
 
+pytestmark = pytest.mark.emulation
+
 op, nn = relax.op, relax.op.nn
 BACKEND = CutlassBackend(arch="sm_80")
 

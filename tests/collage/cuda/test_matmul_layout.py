@@ -17,6 +17,8 @@ from collage.backends.cuda.matmul_layout import (
     output_view,
 )
 
+pytestmark = pytest.mark.emulation
+
 
 def matrices(memory: np.ndarray, matrix: Matrix, offset: int, count: int, rows: int, columns: int) -> np.ndarray:
     """A batch of matrices in flat memory: pointer, leading dimension, stride; views, not copies."""
