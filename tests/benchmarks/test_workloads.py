@@ -76,6 +76,15 @@ def check_runs(model: ModelProto) -> None:
         assert np.abs(one - other).mean() > 0.01 * one.std()
 
 
+LIGHT = ("mobilenet_v2", "nasnet_a_mobile", "dcgan", "nasrnn")
+#: The others have up to half a gigabyte of weights, and take seconds to build.
+WITH_LARGE_ONES_SLOW = [
+    *SMALL,
+    *LIGHT,
+    *(pytest.param(name, marks=pytest.mark.slow) for name in NAMES if name not in LIGHT),
+]
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_network_is_the_published_one_and_runs(name: str) -> None:
     model = build(name)
@@ -91,7 +100,7 @@ def test_small_relative_runs(name: str) -> None:
     check_runs(model)
 
 
-@pytest.mark.parametrize("name", [*SMALL, "mobilenet_v2", "nasnet_a_mobile", "dcgan", "nasrnn"])
+@pytest.mark.parametrize("name", [*SMALL, *LIGHT])
 def test_a_wrong_weight_shows_in_the_output(name: str) -> None:
     """Exchanging the rows of one weight, as a kernel with a wrong layout would, is far outside a tolerance of 1e-4."""
     model = build(name)
@@ -111,7 +120,7 @@ def test_small_relatives_use_the_operators_of_their_networks() -> None:
         assert set(operators(build(small))) == set(operators(build(full)))
 
 
-@pytest.mark.parametrize("name", [*NAMES, *SMALL])
+@pytest.mark.parametrize("name", WITH_LARGE_ONES_SLOW)
 def test_one_seed_gives_the_same_bytes(name: str) -> None:
     assert digest(name) == digest(name)
 
@@ -130,7 +139,7 @@ def test_each_element_of_a_batch_is_computed_alone(name: str) -> None:
             np.testing.assert_allclose(whole[index : index + 1], part, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", [*NAMES, *SMALL])
+@pytest.mark.parametrize("name", WITH_LARGE_ONES_SLOW)
 def test_half_precision_has_the_same_weights_rounded(name: str) -> None:
     if name in ("gpt2", "bert_base", "resnet50_3d"):  # as large as they are alike: minilm and resnet50 stand for them
         return
