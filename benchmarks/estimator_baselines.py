@@ -6,6 +6,7 @@ no intervals. The last two see the features that the cost model sees.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
@@ -32,7 +33,7 @@ class Model(Protocol):
     def predict(self, records: Sequence[Record]) -> Vector: ...
 
 
-class PerBackend:
+class PerBackend(ABC):
     """A model for each backend; one that was not trained is told NaN."""
 
     def fit(self, records: Sequence[Record]) -> PerBackend:
@@ -50,11 +51,13 @@ class PerBackend:
                 result[rows] = self._predict(self._fitted[backend], [records[i] for i in rows])
         return result
 
+    @abstractmethod
     def _fit(self, records: Sequence[Record], seconds: Vector) -> Any:
-        raise NotImplementedError
+        """What is kept of one backend's records."""
 
+    @abstractmethod
     def _predict(self, fitted: Any, records: Sequence[Record]) -> Vector:
-        raise NotImplementedError
+        """Seconds, by what was kept."""
 
 
 class RooflineAlone(PerBackend):

@@ -59,6 +59,16 @@ class _Graph:
         alone = len(readers) == 1 and node.output[0] not in self._outputs
         return readers[0] if alone and readers[0].op_type == operator else None
 
+    def chain(self, node: NodeProto, *operators: str) -> list[NodeProto] | None:
+        """The node and those after it, each the only reader of the one before, if they are of these operators."""
+        found = [node]
+        for operator in operators:
+            following = self.only_reader(found[-1], operator)
+            if following is None:
+                return None
+            found.append(following)
+        return found
+
     def array(self, name: str) -> np.ndarray | None:
         tensor = self.weights.get(name)
         return None if tensor is None else numpy_helper.to_array(tensor)
@@ -137,12 +147,9 @@ def _gelu(graph: _Graph, node: NodeProto) -> None:
     """x / sqrt 2, Erf, + 1, * x, * 1/2 -> gelu."""
     if node.op_type != "Div" or not graph.is_number(node.input[1], 2.0**0.5):
         return
-    chain = [node]
-    for operator in ("Erf", "Add", "Mul", "Mul"):
-        following = graph.only_reader(chain[-1], operator)
-        if following is None:
-            return
-        chain.append(following)
+    chain = graph.chain(node, "Erf", "Add", "Mul", "Mul")
+    if chain is None:
+        return
     _, erf, one, times_x, half = chain
     rest = [
         next((name for name in after.input if name != before.output[0]), "")
@@ -156,12 +163,9 @@ def _attention(graph: _Graph, node: NodeProto) -> None:
     """Products of queries and keys, scaled, masked, Softmax, product with values -> attention."""
     if node.op_type != "MatMul" or node.input[0] in graph.weights or node.input[1] in graph.weights:
         return
-    chain = [node]
-    for operator in ("Mul", "Add", "Softmax", "MatMul"):
-        following = graph.only_reader(chain[-1], operator)
-        if following is None:
-            return
-        chain.append(following)
+    chain = graph.chain(node, "Mul", "Add", "Softmax", "MatMul")
+    if chain is None:
+        return
     product, scaled, masked, weights, mixed = chain
     factor = graph.array(next((name for name in scaled.input if name != product.output[0]), ""))
     mask = next((name for name in masked.input if name != scaled.output[0]), "")

@@ -7,6 +7,7 @@ Versions of the driver and of the CUDA runtime change costs as versions of libra
 from __future__ import annotations
 
 import ctypes
+import logging
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -83,9 +84,12 @@ def open_nvml() -> Any:
     """The module `pynvml`, initialised; None where it is not installed or finds no driver."""
     try:
         import pynvml
-
+    except ImportError:
+        return None
+    try:
         pynvml.nvmlInit()
-    except Exception:  # no package, no driver, or no permission: clocks and releases are then not told
+    except pynvml.NVMLError as error:  # no driver, or no permission: clocks and releases are then not told
+        logging.getLogger(__name__).debug("NVML cannot be used: %s", error)
         return None
     return pynvml
 

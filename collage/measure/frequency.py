@@ -6,6 +6,7 @@ tells the frequency (package nvidia-ml-py); without it only the spread of the sa
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Sequence
 
@@ -27,7 +28,8 @@ def sm_frequency() -> float | None:
         by_uuid = first.startswith(("GPU-", "MIG-"))
         handle = nvml.nvmlDeviceGetHandleByUUID(first) if by_uuid else nvml.nvmlDeviceGetHandleByIndex(int(first))
         return float(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM))
-    except Exception:  # NVML raises errors of its own where a driver does not tell
+    except (nvml.NVMLError, ValueError) as error:  # the driver does not tell, or the device is named in another way
+        logging.getLogger(__name__).debug("NVML does not tell the clock: %s", error)
         return None
 
 

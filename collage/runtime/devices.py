@@ -5,6 +5,7 @@ Everything that needs the device asks here, and only here.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterable
 from typing import Any
@@ -44,12 +45,19 @@ def cuda_exists() -> bool:
     """Whether TVM can use a CUDA device here. Never raises."""
     try:
         return bool(_cuda().exist)
-    except Exception:  # a broken driver is as good as none
+    except Exception as error:  # a broken driver is as good as none, in whatever way TVM says so
+        logging.getLogger(__name__).debug("the CUDA device cannot be used: %s", error, exc_info=True)
         return False
 
 
 def _cuda() -> tvm.runtime.Device:
     return tvm.cuda(_CUDA_DEVICE)
+
+
+def cuda_name(index: int = _CUDA_DEVICE) -> str:
+    """What NVIDIA calls the device of this number; "" where there is none."""
+    device = tvm.cuda(index)
+    return str(device.device_name) if device.exist else ""
 
 
 def upload(array: np.ndarray, device: tvm.runtime.Device) -> Any:

@@ -12,56 +12,27 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from collage.backends.base import Availability, Backend, Style
+from collage.backends.cuda.base import CudaLibraryBackend
 from collage.backends.cuda.matmul_chain import MatmulChain, read_chain
 from collage.backends.cuda.partition import Composite, Operands, dtype_of
 from collage.backends.source_digest import source_digest
-from collage.errors import CodegenError, CompiledModelError, PluginError
-from collage.runtime.cuda import native
-from collage.runtime.devices import cuda_exists
+from collage.errors import CodegenError
 
 if TYPE_CHECKING:
     from collage.rules.base import PartitionRule
     from collage.rules.pattern_rule import PatternMatch
 
-#: Of float32 products; float16 and bfloat16 are accumulated in float32 in any case.
-PRECISIONS = ("float32", "tf32")
-_LIBRARY = "libcublasLt.so.13"
 #: (dtype of the operands, dtype of the result).
 _DTYPES = frozenset((d, d) for d in ("float32", "float16", "bfloat16"))
 
 
-class CublasBackend(Backend):
-    """Matrix products, one pattern each, run by cuBLASLt.
-
-    Parameters
-    ----------
-    precision: of float32 products: "float32", or "tf32" with operands rounded to ten bits.
-    """
+class CublasBackend(CudaLibraryBackend):
+    """Matrix products, one pattern each, run by cuBLASLt."""
 
     name: ClassVar[str] = "cublas"
-    style: ClassVar[Style] = "library"
-    device: ClassVar[str] = "cuda"
     priority: ClassVar[int] = 12
-
-    def __init__(self, precision: str = "float32") -> None:
-        self.precision = precision
-
-    def availability(self) -> Availability:
-        if not cuda_exists():
-            return Availability(False, "no CUDA device was found")
-        if not native.is_installed(_LIBRARY):
-            return Availability(False, f"{_LIBRARY} is not installed: `pip install collage-tvm[cuda]`")
-        try:
-            native.require_build("cublas")
-        except CompiledModelError as error:
-            return Availability(False, str(error))
-        return Availability(True)
-
-    def version(self) -> str:
-        """Such as "13.1.0", as the library itself says it."""
-        number = native.library_version(_LIBRARY, "cublasLtGetVersion")
-        return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
+    library: ClassVar[str] = "libcublasLt.so.13"
+    version_function: ClassVar[str] = "cublasLtGetVersion"
 
     def rule(self) -> PartitionRule:
         from collage.rules.trees import library_rule
@@ -70,18 +41,16 @@ class CublasBackend(Backend):
 
     def configuration(self) -> dict[str, Any]:
         """Precision, and patterns and engine as a digest of their code."""
-        if self.precision not in PRECISIONS:
-            raise PluginError(f"cublas: precision is one of {', '.join(PRECISIONS)}, not {self.precision!r}")
         code = source_digest(
             *("backends/cuda/cublas.py", "backends/cuda/matmul_*.py", "backends/cuda/partition.py"),
             *("runtime/cuda/partition.h", "runtime/cuda/cublas*", "runtime/engines/cublas.py"),
         )
-        return {"code": code, "precision": self.precision}
+        return {"code": code, "precision": self.checked_precision()}
 
     def engine_blob(self, function: Any) -> bytes:
         """The product in numbers, and its weights; see `collage/runtime/cuda/cublas.cc`."""
         composite = Composite.of(function)
-        return matmul_blob(composite, read_chain(composite.bound), self.precision)
+        return self.with_known_choice(matmul_blob(composite, read_chain(composite.bound), self.precision))
 
 
 def patterns() -> dict[str, Any]:

@@ -15,31 +15,30 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from collage.backends.base import Availability, Backend, Style
+from collage.backends.base import Availability, Style
 from collage.backends.cuda import cutlass_build
+from collage.backends.cuda.base import NO_DEVICE, CudaBackend
 from collage.backends.cuda.cutlass_kernels import Kernel, kernels_for
 from collage.backends.cuda.cutlass_problem import Computation, read_computation
 from collage.backends.cuda.partition import Composite, Operands, static_shape
 from collage.backends.cuda.target import device_arch
 from collage.backends.source_digest import source_digest
 from collage.cuda_device import compute_capability
-from collage.errors import BackendUnavailableError, CodegenError, PluginError
-from collage.runtime.cuda import cutlass_libraries
+from collage.errors import BackendUnavailableError, CodegenError
+from collage.runtime.cuda import choices, cutlass_libraries
 from collage.runtime.cuda.cutlass_libraries import KernelLibrary
+from collage.runtime.devices import cuda_name
 
 if TYPE_CHECKING:
     from collage.rules.base import PartitionRule
     from collage.rules.pattern_rule import PatternMatch
 
-PRECISIONS = ("float32", "tf32")
-#: What rounding operands to ten bits may cost.
-_TF32_TOLERANCE = 1e-2
 #: The kernels need asynchronous copies to shared memory.
 _OLDEST = (8, 0)
 _SHARES = {"float16": 2, "bfloat16": 2, "float32": 4}
 
 
-class CutlassBackend(Backend):
+class CutlassBackend(CudaBackend):
     """Products and what follows them, by kernels compiled from CUTLASS's templates.
 
     Parameters
@@ -52,22 +51,17 @@ class CutlassBackend(Backend):
 
     name: ClassVar[str] = "cutlass"
     style: ClassVar[Style] = "library"
-    device: ClassVar[str] = "cuda"
     priority: ClassVar[int] = 14
 
     def __init__(self, precision: str = "float32", arch: str | None = None, cache: str | Path | None = None) -> None:
-        self.precision = precision
+        super().__init__(precision)
         self.arch = arch
         self.cache = cache
-
-    @property
-    def tolerance(self) -> float:
-        return _TF32_TOLERANCE if self.precision == "tf32" else 0.0
 
     def availability(self) -> Availability:
         compute = compute_capability()
         if compute is None:
-            return Availability(False, "no CUDA device was found")
+            return NO_DEVICE
         if tuple(int(part) for part in compute.split(".")) < _OLDEST:
             return Availability(False, f"the kernels need compute capability 8.0; the device has {compute}")
         reason = cutlass_build.missing()
@@ -87,7 +81,7 @@ class CutlassBackend(Backend):
             ),
             *("runtime/cuda/partition.h", "runtime/engines/cutlass.py"),
         )
-        return {"code": code, "precision": self._precision(), "arch": self.architecture()}
+        return {"code": code, "precision": self.checked_precision(), "arch": self.architecture()}
 
     def rule(self) -> PartitionRule:
         from collage.backends.cuda.cutlass_patterns import patterns
@@ -106,7 +100,7 @@ class CutlassBackend(Backend):
 
     def kernels(self, computation: Computation) -> tuple[Kernel, ...]:
         """The kernels worth trying; none when the alignment suits none."""
-        return kernels_for(computation, self.architecture(), self._precision())
+        return kernels_for(computation, self.architecture(), self.checked_precision())
 
     def engine_blob(self, function: Any) -> bytes:
         """The computation, its weights, and the compiled kernels: the fastest alone where it is known."""
@@ -114,7 +108,7 @@ class CutlassBackend(Backend):
         computation = read_computation(composite.result, composite.bound)
         kernels = self.kernels(computation)
         key = self._choice_key(computation, kernels)
-        known = cutlass_libraries.read_choice(key, self._folder())
+        known = (choices.read(key, self._folder()) or {}).get("kernel")
         libraries = self.compile([kernel for kernel in kernels if known in (None, kernel.name)] or kernels)
         entries, packed = cutlass_libraries.describe(libraries)
         operands = Operands(composite)
@@ -150,17 +144,12 @@ class CutlassBackend(Backend):
             )
         return "sm_90a" if found == "sm_90" else found
 
-    def _precision(self) -> str:
-        if self.precision not in PRECISIONS:
-            raise PluginError(f"cutlass: precision is {' or '.join(PRECISIONS)}, not {self.precision!r}")
-        return self.precision
-
     def _folder(self) -> Path:
-        return Path(self.cache) if self.cache is not None else cutlass_libraries.cache_folder()
+        return Path(self.cache) if self.cache is not None else choices.folder_of("cutlass")
 
     def _choice_key(self, computation: Computation, kernels: Sequence[Kernel]) -> str:
         """Of all that the fastest kernel depends on."""
-        parts = [self.configuration(), _settings(computation), [kernel.name for kernel in kernels], _device_name()]
+        parts = [self.configuration(), _settings(computation), [kernel.name for kernel in kernels], cuda_name()]
         parts.append(sorted(computation.operands))
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
 
@@ -176,11 +165,3 @@ def _sizes_in_bytes(computation: Computation) -> dict[str, int]:
     share = _SHARES[computation.dtype]
     sizes = {name: share * prod(static_shape(value) or ()) for name, value in computation.operands.items()}
     return {**sizes, "d": share * prod(static_shape(computation.epilogue.product) or ())}
-
-
-def _device_name() -> str:
-    """The device's name, "" where there is none."""
-    import tvm
-
-    device = tvm.cuda(0)
-    return str(device.device_name) if device.exist else ""

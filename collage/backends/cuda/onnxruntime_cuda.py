@@ -11,10 +11,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from collage.backends.base import Availability, Backend, Style
+from collage.backends.base import Availability, Style
+from collage.backends.cuda.base import NO_DEVICE, CudaBackend
 from collage.backends.cuda.onnx_half import export_any_float, refusal
 from collage.backends.source_digest import source_digest
-from collage.errors import PluginError
 from collage.runtime.devices import cuda_exists
 
 if TYPE_CHECKING:
@@ -23,31 +23,14 @@ if TYPE_CHECKING:
 
 _PACKAGE = "onnxruntime-gpu"
 _PROVIDER = "capi/libonnxruntime_providers_cuda.so"
-#: Of a float32 partition; a float16 one computes in float16 and accumulates in float32.
-PRECISIONS = ("float32", "tf32")
-#: Ten bits are what float16 keeps.
-TF32_TOLERANCE = 1e-2
 
 
-class OnnxRuntimeCudaBackend(Backend):
-    """Regions of operators run by ONNX Runtime's CUDA execution provider.
-
-    Parameters
-    ----------
-    precision: of float32 products: "float32", or "tf32" with operands rounded to ten bits.
-    """
+class OnnxRuntimeCudaBackend(CudaBackend):
+    """Regions of operators run by ONNX Runtime's CUDA execution provider."""
 
     name: ClassVar[str] = "onnxruntime-cuda"
     style: ClassVar[Style] = "graph"
-    device: ClassVar[str] = "cuda"
     priority: ClassVar[int] = 20
-
-    def __init__(self, precision: str = "float32") -> None:
-        self.precision = precision
-
-    @property
-    def tolerance(self) -> float:
-        return TF32_TOLERANCE if self.precision == "tf32" else 0.0
 
     def availability(self) -> Availability:
         try:
@@ -61,7 +44,7 @@ class OnnxRuntimeCudaBackend(Backend):
                 f"`pip uninstall onnxruntime {_PACKAGE}`, then `pip install {_PACKAGE}`",
             )
         if not cuda_exists():
-            return Availability(False, "no CUDA device was found")
+            return NO_DEVICE
         return Availability(True)
 
     def version(self) -> str:
@@ -78,7 +61,7 @@ class OnnxRuntimeCudaBackend(Backend):
             *("backends/onnx_export/*.py", "backends/cuda/onnx_half.py", "backends/cuda/onnxruntime_cuda.py"),
             *("frontend/precision.py", "runtime/engines/onnxruntime_cuda.py"),
         )
-        return {"code": code, "precision": require_precision(self.precision)}
+        return {"code": code, "precision": self.checked_precision()}
 
     def engine_blob(self, function: Any) -> bytes:
         """The partition as a serialised ONNX model."""
@@ -86,7 +69,7 @@ class OnnxRuntimeCudaBackend(Backend):
         return blob
 
     def engine_options(self, threads: int) -> dict[str, Any]:
-        return {"threads": threads, "tf32": require_precision(self.precision) == "tf32"}
+        return {"threads": threads, "tf32": self.checked_precision() == "tf32"}
 
 
 def supports(node: DataflowNode) -> bool:
@@ -99,15 +82,3 @@ def provider_is_there() -> bool:
     spec = find_spec("onnxruntime")
     folders = list(spec.submodule_search_locations or []) if spec is not None else []
     return any((Path(folder) / _PROVIDER).is_file() for folder in folders)
-
-
-def require_precision(precision: str) -> str:
-    """The precision, if it is one.
-
-    Raises
-    ------
-    PluginError: it is not.
-    """
-    if precision not in PRECISIONS:
-        raise PluginError(f"the precision of float32 products is {' or '.join(PRECISIONS)}, not {precision!r}")
-    return precision

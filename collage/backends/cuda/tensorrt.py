@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tvm import relax
 
-from collage.backends.base import Availability, Backend, Style
+from collage.backends.base import Availability, Style
+from collage.backends.cuda.base import NO_DEVICE, CudaBackend
 from collage.backends.cuda.onnx_half import export_any_float, refusal, tensor_dtypes
-from collage.backends.cuda.onnxruntime_cuda import TF32_TOLERANCE, require_precision
 from collage.backends.source_digest import source_digest
 from collage.runtime.devices import cuda_exists
 
@@ -55,7 +55,7 @@ _FLOATING = frozenset(
 )
 
 
-class TensorRTBackend(Backend):
+class TensorRTBackend(CudaBackend):
     """Regions of operators run by engines that TensorRT builds.
 
     Parameters
@@ -66,16 +66,11 @@ class TensorRTBackend(Backend):
 
     name: ClassVar[str] = "tensorrt"
     style: ClassVar[Style] = "graph"
-    device: ClassVar[str] = "cuda"
     priority: ClassVar[int] = 10
 
     def __init__(self, precision: str = "float32", workspace: int = 1 << 30) -> None:
-        self.precision = precision
+        super().__init__(precision)
         self.workspace = workspace
-
-    @property
-    def tolerance(self) -> float:
-        return TF32_TOLERANCE if self.precision == "tf32" else 0.0
 
     def availability(self) -> Availability:
         found = installed_version()
@@ -86,7 +81,7 @@ class TensorRTBackend(Backend):
         if int(found.partition(".")[0]) < _MAJOR:
             return Availability(False, f"tensorrt is {found}: version {_MAJOR} or later is needed")
         if not cuda_exists():
-            return Availability(False, "no CUDA device was found")
+            return NO_DEVICE
         return Availability(True)
 
     def version(self) -> str:
@@ -119,7 +114,7 @@ class TensorRTBackend(Backend):
         return {"threads": threads, **self._build_options()}
 
     def _build_options(self) -> dict[str, Any]:
-        return {"tf32": require_precision(self.precision) == "tf32", "workspace": self.workspace}
+        return {"tf32": self.checked_precision() == "tf32", "workspace": self.workspace}
 
 
 def supports(node: DataflowNode) -> bool:

@@ -79,6 +79,22 @@ def unpack(blob: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     return header, tensors
 
 
+def with_choice(blob: bytes, chosen: Mapping[str, Any]) -> bytes:
+    """The blob of a partition that runs these algorithms, as long as the library still has them.
+
+    Parameters
+    ----------
+    chosen: what the engine's `choice` told of this partition.
+
+    Raises
+    ------
+    CompiledModelError: these bytes are not a whole blob.
+    """
+    header, tensors = unpack(blob)
+    del header["tensors"]
+    return pack({**header, "choice": dict(chosen)}, tensors)
+
+
 def _dtype(name: str) -> np.dtype[Any]:
     """NumPy's dtype of this name; ml_dtypes has those that NumPy lacks."""
     try:

@@ -1,8 +1,8 @@
 /*!
  * Matrix products by cuBLASLt: D = act(alpha * lhs x rhs + bias + residual), batched, one partition per product.
  *
- * cuBLASLt's heuristic proposes algorithms; the first ones are timed once per problem and process when the partition's
- * function is made, unless the header brings a "choice" of this library version. After that a call allocates nothing.
+ * cuBLASLt's heuristic proposes algorithms; the first ones are timed when the partition's function is made, unless the
+ * header brings a "choice" of this library version (choices.py remembers them). After that a call allocates nothing.
  */
 #include "cublas_problem.h"
 
@@ -60,18 +60,8 @@ struct Choice {
   }
 };
 
-/*! One handle per device, never destroyed: at the end of the process the driver may go first. */
 cublasLtHandle_t Handle(int device) {
-  static std::mutex mutex;
-  static auto* handles = new std::map<int, cublasLtHandle_t>();
-  std::lock_guard<std::mutex> lock(mutex);
-  auto found = handles->find(device);
-  if (found != handles->end()) return found->second;
-  cuda::DeviceGuard guard(device);
-  cublasLtHandle_t handle = nullptr;
-  COLLAGE_CUBLAS(cublasLtCreate, &handle);
-  handles->emplace(device, handle);
-  return handle;
+  return cuda::OnePerDevice<cublasLtHandle_t>(device, [](cublasLtHandle_t* handle) { COLLAGE_CUBLAS(cublasLtCreate, handle); });
 }
 
 /*! A partition on a device, ready to be called. */

@@ -3,8 +3,8 @@
  * (cudnn_problem.h); how is cuDNN's graph API's matter (cudnn_graph.h), or that of plain loops where the engine is emulated
  * on the host (cudnn_emulated.h).
  *
- * Plans are timed once per problem and process when the partition's function is made, unless the header brings a "choice"
- * of this library version. After that a call allocates nothing.
+ * Plans are timed when the partition's function is made, unless the header brings a "choice" of this library version
+ * (choices.py remembers them). After that a call allocates nothing.
  */
 #include "cudnn_problem.h"
 

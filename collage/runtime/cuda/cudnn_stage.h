@@ -48,19 +48,11 @@ inline void Connect() {
   fe::cudnn_dlhandle = dlopen(kLibrary, RTLD_NOW | RTLD_GLOBAL);
 }
 
-/*! One handle per device, never destroyed: at the end of the process the driver may go first. */
 inline cudnnHandle_t Handle(int device) {
-  static std::mutex mutex;
-  static auto* handles = new std::map<int, cudnnHandle_t>();
-  std::lock_guard<std::mutex> lock(mutex);
-  auto found = handles->find(device);
-  if (found != handles->end()) return found->second;
-  cuda::DeviceGuard guard(device);
-  cudnnHandle_t handle = nullptr;
-  COLLAGE_CUDNN(cudnnCreate, &handle);
-  Connect();
-  handles->emplace(device, handle);
-  return handle;
+  return cuda::OnePerDevice<cudnnHandle_t>(device, [](cudnnHandle_t* handle) {
+    COLLAGE_CUDNN(cudnnCreate, handle);
+    Connect();
+  });
 }
 
 /*! What plans are made for: a device that is there, or one that is described and need not be. */

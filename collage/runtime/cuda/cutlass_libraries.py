@@ -1,4 +1,4 @@
-"""The compiled kernels of a CUTLASS partition: carried behind its blob, and what was learnt of them.
+"""The compiled kernels of a CUTLASS partition: carried behind its blob.
 
     blob (blob.py) | kernel library, compressed | kernel library, compressed | ...
 
@@ -9,15 +9,10 @@ go to the device.
 from __future__ import annotations
 
 import hashlib
-import json
-import os
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
-
-import platformdirs
 
 from collage.errors import CompiledModelError
 from collage.runtime.cuda.blob import unpack
@@ -60,29 +55,3 @@ def split(blob: bytes) -> tuple[dict[str, Any], list[KernelLibrary]]:
     except zlib.error as error:
         raise CompiledModelError(f"the kernels of a CUTLASS partition are damaged: {error}") from error
     return header, libraries
-
-
-def cache_folder() -> Path:
-    """Where compiled kernels and choices among them are kept."""
-    return Path(platformdirs.user_cache_dir("collage", appauthor=False)) / "cutlass"
-
-
-def read_choice(key: str, folder: Path) -> str | None:
-    """The kernel that was fastest for a problem, on a device, among the kernels that the key stands for."""
-    try:
-        kernel = json.loads((folder / "choices" / f"{key}.json").read_text())["kernel"]
-    except (OSError, ValueError, KeyError):
-        return None
-    return str(kernel)
-
-
-def write_choice(key: str, choice: Mapping[str, Any], folder: Path) -> None:
-    """Remember it. A folder that cannot be written costs only that kernels are timed again."""
-    target = folder / "choices" / f"{key}.json"
-    temporary = target.with_suffix(f".{os.getpid()}")
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(json.dumps(dict(choice), sort_keys=True))
-        temporary.replace(target)
-    except OSError:
-        temporary.unlink(missing_ok=True)

@@ -10,6 +10,7 @@ loader where there is a toolkit.
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -84,6 +85,39 @@ def load(engine: str) -> Callable[..., Any]:
     preload(engine)
     found: Callable[..., Any] = create
     return found
+
+
+def create(engine: str, blob: bytes, options: Mapping[str, Any]) -> Callable[..., None]:
+    """The function that runs `blob`; see `collage.runtime.engines.create`.
+
+    Parameters
+    ----------
+    options: "device" is the number of the CUDA device, 0 when left out.
+
+    Raises
+    ------
+    CompiledModelError: the library is not installed, there is no device, or it does not take the partition.
+    """
+    function: Callable[..., None] = _answer(engine, load(engine), blob, options)
+    return function
+
+
+def ask(engine: str, question: str, blob: bytes, options: Mapping[str, Any]) -> Any:
+    """What the engine's global function `collage.cuda.<engine>.<question>(blob, options)` answers, from its JSON.
+
+    Raises
+    ------
+    CompiledModelError: as `create`.
+    """
+    load(engine)
+    return json.loads(str(_answer(engine, tvm_ffi.get_global_func(f"collage.cuda.{engine}.{question}"), blob, options)))
+
+
+def _answer(engine: str, function: Callable[..., Any], blob: bytes, options: Mapping[str, Any]) -> Any:
+    try:
+        return function(blob, json.dumps(dict(options)))
+    except (RuntimeError, ValueError) as error:
+        raise CompiledModelError(f"{engine} does not take the partition: {error}") from error
 
 
 def object_file(engine: str) -> str:

@@ -97,6 +97,24 @@ class DeviceGuard {
   bool changed_ = false;
 };
 
+/*!
+ * A library's handle of a device, made on the first call by `make(&handle)`, one of each type. Never destroyed: at the end
+ * of the process the driver may go first.
+ */
+template <typename Handle, typename Make>
+Handle OnePerDevice(int device, Make&& make) {
+  static std::mutex mutex;
+  static auto* handles = new std::map<int, Handle>();
+  std::lock_guard<std::mutex> lock(mutex);
+  auto found = handles->find(device);
+  if (found != handles->end()) return found->second;
+  DeviceGuard guard(device);
+  Handle handle = nullptr;
+  make(&handle);
+  handles->emplace(device, handle);
+  return handle;
+}
+
 /*! Device memory, freed at the end; zero bytes are no memory. */
 class DeviceBuffer {
  public:

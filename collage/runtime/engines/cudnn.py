@@ -5,35 +5,15 @@ The function is a C++ one (`collage/runtime/cuda/cudnn.cc`): no Python runs when
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import tvm_ffi
-
-from collage.errors import CompiledModelError
-from collage.runtime.cuda import blob as blobs
-from collage.runtime.cuda import native
+from collage.runtime.cuda import choices, native
 
 
 def create(blob: bytes, options: Mapping[str, Any]) -> Callable[..., None]:
-    """The function that runs `blob` (`collage.backends.cuda.cudnn`); see `collage.runtime.engines.create`.
-
-    Its plans are timed now, unless an equal partition was made in this process before or the blob has a choice.
-
-    Parameters
-    ----------
-    options: "device" is the number of the CUDA device, 0 when left out.
-
-    Raises
-    ------
-    CompiledModelError: cuDNN is not installed, there is no device, or it has no plan for the partition.
-    """
-    try:
-        function: Callable[..., None] = native.load("cudnn")(blob, json.dumps(dict(options)))
-    except (RuntimeError, ValueError) as error:
-        raise CompiledModelError(f"cudnn does not take the partition: {error}") from error
-    return function
+    """The function that runs `blob` (`collage.backends.cuda.cudnn`); see `collage.runtime.cuda.choices.create`."""
+    return choices.create("cudnn", blob, options)
 
 
 def choice(blob: bytes, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -43,20 +23,8 @@ def choice(blob: bytes, options: Mapping[str, Any]) -> dict[str, Any]:
     ------
     CompiledModelError: as `create`.
     """
-    native.load("cudnn")
-    try:
-        text = tvm_ffi.get_global_func("collage.cuda.cudnn.choice")(blob, json.dumps(dict(options)))
-    except (RuntimeError, ValueError) as error:
-        raise CompiledModelError(f"cudnn does not take the partition: {error}") from error
-    result: dict[str, Any] = json.loads(str(text))
+    result: dict[str, Any] = native.ask("cudnn", "choice", blob, options)
     return result
-
-
-def with_choice(blob: bytes, chosen: Mapping[str, Any]) -> bytes:
-    """The blob of a partition that runs these plans wherever this version of cuDNN still has them."""
-    header, tensors = blobs.unpack(blob)
-    del header["tensors"]
-    return blobs.pack({**header, "choice": dict(chosen)}, tensors)
 
 
 def plans(blob: bytes, device: Mapping[str, Any]) -> dict[str, list[list[str]]]:
@@ -70,10 +38,5 @@ def plans(blob: bytes, device: Mapping[str, Any]) -> dict[str, list[list[str]]]:
     ------
     CompiledModelError: cuDNN is not installed, or does not understand the device.
     """
-    native.load("cudnn")
-    try:
-        text = tvm_ffi.get_global_func("collage.cuda.cudnn.plans")(blob, json.dumps(dict(device)))
-    except (RuntimeError, ValueError) as error:
-        raise CompiledModelError(f"cudnn: {error}") from error
-    result: dict[str, list[list[str]]] = json.loads(str(text))
+    result: dict[str, list[list[str]]] = native.ask("cudnn", "plans", blob, device)
     return result

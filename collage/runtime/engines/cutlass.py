@@ -15,9 +15,9 @@ from typing import Any
 
 import tvm_ffi
 
-from collage.errors import CompiledModelError
-from collage.runtime.cuda import native
-from collage.runtime.cuda.cutlass_libraries import KernelLibrary, cache_folder, read_choice, split, write_choice
+from collage.errors import CompiledModelError, last_line
+from collage.runtime.cuda import choices, native
+from collage.runtime.cuda.cutlass_libraries import KernelLibrary, split
 
 
 def create(blob: bytes, options: Mapping[str, Any]) -> Callable[..., None]:
@@ -32,9 +32,9 @@ def create(blob: bytes, options: Mapping[str, Any]) -> Callable[..., None]:
     CompiledModelError: the CUDA runtime is missing, or no kernel runs the partition on this device.
     """
     header, libraries = split(blob)
-    key, folder = header.get("choice_key", ""), Path(options.get("cache") or cache_folder())
+    key, folder = header.get("choice_key", ""), Path(options.get("cache") or choices.folder_of("cutlass"))
     if len(libraries) > 1:
-        known = read_choice(key, folder)
+        known = (choices.read(key, folder) or {}).get("kernel")
         libraries = [library for library in libraries if library.name == known] or libraries
     make = native.load("cutlass")
     kernels = [{"name": x.name, "digest": x.digest, "path": _path(x)} for x in libraries]
@@ -42,10 +42,10 @@ def create(blob: bytes, options: Mapping[str, Any]) -> Callable[..., None]:
     try:
         run: Callable[..., None] = make(blob, json.dumps(settings))
     except (RuntimeError, ValueError) as error:
-        raise CompiledModelError(f"cutlass: {_last_line(error)}") from error
+        raise CompiledModelError(f"cutlass: {last_line(error)}") from error
     found = tvm_ffi.get_global_func("collage.cuda.cutlass.choice")()
     if found and key:
-        write_choice(key, json.loads(str(found)), folder)
+        choices.write(key, json.loads(str(found)), folder)
     return run
 
 
@@ -60,8 +60,3 @@ def _path(library: KernelLibrary) -> str:
     with open(descriptor, "wb", closefd=False) as file:
         file.write(library.code)
     return f"/proc/self/fd/{descriptor}"
-
-
-def _last_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1] if lines else type(error).__name__

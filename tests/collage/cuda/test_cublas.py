@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any, ClassVar
 
 import emulated
@@ -33,7 +34,7 @@ from collage.backends.cuda.cublas import CublasBackend
 from collage.errors import CompiledModelError
 from collage.rewrite import apply
 from collage.runtime import engines, native
-from collage.runtime.cuda import blob
+from collage.runtime.cuda import blob, choices
 from collage.runtime.engines import cublas
 
 pytestmark = pytest.mark.emulation
@@ -291,6 +292,42 @@ def test_the_choice_of_another_version_is_made_again() -> None:
     del header["tensors"]
     old = {"algorithm": "00" * 64, "version": 120000, "microseconds": []}
     assert cublas.choice(blob.pack({**header, "choice": old}, tensors), {})["microseconds"]
+
+
+def test_what_was_fastest_is_timed_once_and_ships_with_the_model(
+    choices_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = make_blob(CASES["bias"], "float32")
+    cublas.create(first, {"threads": 1})
+    (remembered,) = choices_folder.glob("cublas/choices/*.json")
+    chosen = json.loads(remembered.read_text())
+    assert chosen == cublas.choice(first, {})
+
+    def never(*_: Any) -> Any:
+        raise AssertionError("timed a second time")
+
+    monkeypatch.setattr(choices.native, "ask", never)
+    cublas.create(first, {"threads": 1})
+    assert "choice" not in blob.unpack(first)[0]  # nothing is looked up where there is no device
+    monkeypatch.setattr("collage.backends.cuda.base.cuda_exists", lambda: True)
+    shipped = make_blob(CASES["bias"], "float32")
+    assert blob.unpack(shipped)[0]["choice"] == chosen
+    remembered.unlink()
+    cublas.create(shipped, {"threads": 1})
+    assert not remembered.exists()  # the blob says it
+
+
+def test_a_choice_is_of_one_device_and_version_and_unreadable_ones_are_made_again(
+    choices_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = make_blob(CASES["bias"], "float32")
+    cublas.create(made, {})
+    (remembered,) = choices_folder.glob("cublas/choices/*.json")
+    remembered.write_text("{")
+    cublas.create(made, {})
+    assert "algorithm" in json.loads(remembered.read_text())
+    monkeypatch.setattr(choices, "cuda_name", lambda index: "another device")
+    assert choices.known("cublas", made) == made
 
 
 def test_wrong_calls_are_refused() -> None:

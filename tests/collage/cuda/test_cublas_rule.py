@@ -126,7 +126,7 @@ def test_resnet_ends_in_a_product_with_bias() -> None:
 def test_precision_is_part_of_the_key_and_has_to_be_known() -> None:
     keys = [CublasBackend(precision).configuration() for precision in ("float32", "tf32")]
     assert keys[0]["precision"] == "float32" and keys[0] != keys[1]
-    with pytest.raises(PluginError, match="precision is one of float32, tf32, not 'fp8'"):
+    with pytest.raises(PluginError, match="float32 or tf32, not 'fp8'"):
         CublasBackend("fp8").configuration()
 
 

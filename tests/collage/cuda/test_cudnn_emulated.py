@@ -88,7 +88,7 @@ def blob_of(case: Case) -> bytes:
 def test_a_choice_is_reported_and_kept_in_the_blob() -> None:
     blob = blob_of(CASES["convolution"])
     chosen = engine.choice(blob, {})
-    kept = engine.with_choice(blob, chosen)
+    kept = blobs.with_choice(blob, chosen)
     assert blobs.unpack(kept)[0]["choice"] == chosen
     np.testing.assert_array_equal(blobs.unpack(kept)[1]["w"], blobs.unpack(blob)[1]["w"])
     case = CASES["convolution"]

@@ -12,7 +12,7 @@ from tvm import relax
 
 import collage
 from benchmarks import workloads
-from collage.backends.cuda import cudnn as backend_module
+from collage.backends.cuda import base
 from collage.backends.cuda.cudnn import CudnnBackend
 from collage.candidates import CandidatePartition, PartitionSpec
 from collage.errors import PluginError
@@ -233,8 +233,8 @@ def test_tf32_is_asked_for_and_part_of_the_key() -> None:
 
 
 def test_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backend_module, "cuda_exists", lambda: False)
+    monkeypatch.setattr(base, "cuda_exists", lambda: False)
     assert "no CUDA device" in CudnnBackend().availability().reason
-    monkeypatch.setattr(backend_module, "cuda_exists", lambda: True)
-    monkeypatch.setattr(backend_module.native, "is_installed", lambda library: False)
+    monkeypatch.setattr(base, "cuda_exists", lambda: True)
+    monkeypatch.setattr(base.native, "is_installed", lambda library: False)
     assert "libcudnn.so.9 is not installed" in CudnnBackend().availability().reason

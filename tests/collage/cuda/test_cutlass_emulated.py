@@ -4,7 +4,6 @@ through export and reload, in all dtypes.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from tvm import relax
 from collage import build as building
 from collage.errors import CompiledModelError
 from collage.runtime import engines
-from collage.runtime.cuda import cutlass_libraries
+from collage.runtime.cuda import choices, cutlass_libraries
 from collage.runtime.engines import cutlass as engine
 from collage.testing import fresh
 
@@ -99,12 +98,13 @@ def test_the_fastest_kernel_is_found_once_and_ships_alone(tmp_path: Path, backen
     first, offered = cutlass_libraries.split(blob_of("matmul", own))
     assert len(offered) == 3 and any(own.slow in library.name for library in offered)
     engine.create(blob_of("matmul", own), own.engine_options(threads=1))
-    chosen = cutlass_libraries.read_choice(first["choice_key"], tmp_path)
-    assert chosen is not None and own.slow not in chosen
+    found = choices.read(first["choice_key"], tmp_path)
+    assert found is not None
+    chosen, times = found["kernel"], found["microseconds"]
+    assert own.slow not in chosen
     second, shipped = cutlass_libraries.split(blob_of("matmul", own))
     assert [library.name for library in shipped] == [chosen]
     assert second["choice_key"] == first["choice_key"]
-    times = json.loads((tmp_path / "choices" / f"{first['choice_key']}.json").read_text())["microseconds"]
     assert set(times) == {library.name for library in offered}
     assert times[chosen] <= 1.02 * min(times.values())
 
@@ -122,7 +122,7 @@ def test_kernels_that_do_not_run_a_problem_are_not_chosen(tmp_path: Path, backen
     blob = blob_of("batch", own)
     engine.create(blob, own.engine_options(threads=1))
     header, offered = cutlass_libraries.split(blob)
-    times = json.loads((tmp_path / "choices" / f"{header['choice_key']}.json").read_text())["microseconds"]
+    times = (choices.read(header["choice_key"], tmp_path) or {})["microseconds"]
     assert {library.name for library in offered} - set(times) == {x.name for x in offered if x.name.endswith("streamk")}
 
 

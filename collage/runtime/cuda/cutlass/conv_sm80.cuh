@@ -11,6 +11,7 @@
 #include "cutlass/conv/kernel/default_conv2d_fprop_with_broadcast.h"
 #include "cutlass/cutlass.h"
 #include "cutlass/numeric_conversion.h"
+#include "launch_sm80.cuh"
 #include "library.h"
 
 namespace collage_cutlass {
@@ -109,10 +110,7 @@ class ConvSm80 {
   int64_t workspace() const { return static_cast<int64_t>(Device::get_workspace_size(arguments({}))); }
 
   char const* run(Operands const& operands, void* workspace, void* stream) {
-    auto const queue = static_cast<cudaStream_t>(stream);
-    auto status = device_.initialize(arguments(operands), workspace, queue);
-    if (status == cutlass::Status::kSuccess) status = device_.run(queue);
-    return status == cutlass::Status::kSuccess ? nullptr : cutlass::cutlassGetStatusString(status);
+    return launch(device_, arguments(operands), workspace, stream);
   }
 
  private:

@@ -20,6 +20,7 @@
 #include "cutlass/gemm/threadblock/threadblock_swizzle.h"
 #include "cutlass/gemm/threadblock/threadblock_swizzle_streamk.h"
 #include "epilogue_sm80.cuh"
+#include "launch_sm80.cuh"
 #include "library.h"
 
 namespace collage_cutlass {
@@ -63,11 +64,7 @@ class GemmSm80 {
   int64_t workspace() const { return static_cast<int64_t>(Device::get_workspace_size(arguments({}))); }
 
   char const* run(Operands const& operands, void* workspace, void* stream) {
-    auto const queue = static_cast<cudaStream_t>(stream);
-    // Initialising costs the processor less than a microsecond, and clears the flags by which Stream-K's blocks wait.
-    auto status = device_.initialize(arguments(operands), workspace, queue);
-    if (status == cutlass::Status::kSuccess) status = device_.run(queue);
-    return status == cutlass::Status::kSuccess ? nullptr : cutlass::cutlassGetStatusString(status);
+    return launch(device_, arguments(operands), workspace, stream);
   }
 
  private:

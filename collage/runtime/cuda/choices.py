@@ -1,0 +1,94 @@
+"""Which algorithms were fastest, remembered on disk: they are timed once per computation, not once per process.
+
+Engines look here before they time anything and write here afterwards; backends put what is known into the blobs that
+they make, so that the model which ships runs what was measured. What was found holds for one computation on one kind
+of device with one version of the library.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+import tvm_ffi
+
+from collage.runtime.cuda import native
+from collage.runtime.cuda.blob import unpack, with_choice
+from collage.runtime.devices import cuda_name
+
+
+def folder_of(engine: str) -> Path:
+    """Where an engine's choices, and what else it keeps, are by default."""
+    return Path(platformdirs.user_cache_dir("collage", appauthor=False)) / engine
+
+
+def read(key: str, folder: Path) -> dict[str, Any] | None:
+    """The choice of this name; None when there is none that can be read."""
+    try:
+        found = json.loads(_path(key, folder).read_text())
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def write(key: str, choice: Mapping[str, Any], folder: Path) -> None:
+    """Remember it. A folder that cannot be written costs only that algorithms are timed again."""
+    target = _path(key, folder)
+    temporary = target.with_suffix(f".{os.getpid()}")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_text(json.dumps(dict(choice), sort_keys=True))
+        temporary.replace(target)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+
+
+def known(engine: str, blob: bytes, device: int = 0) -> bytes:
+    """The blob with what is remembered of its computation, or as it is.
+
+    Raises
+    ------
+    CompiledModelError: as `collage.runtime.cuda.native.load`.
+    """
+    chosen = read(_key(engine, blob, device), folder_of(engine))
+    return blob if chosen is None else with_choice(blob, chosen)
+
+
+def create(engine: str, blob: bytes, options: Mapping[str, Any]) -> Callable[..., None]:
+    """The function that runs `blob`, by the algorithms that it names, or are remembered, or are timed now.
+
+    Parameters
+    ----------
+    options: "device" is the number of the CUDA device, 0 when left out.
+
+    Raises
+    ------
+    CompiledModelError: the library is not installed, there is no device, or it does not take the partition.
+    """
+    if "choice" not in unpack(blob)[0]:
+        device = int(options.get("device", 0))
+        blob, asked = known(engine, blob, device), blob
+        if blob is asked:
+            chosen = native.ask(engine, "choice", blob, options)
+            write(_key(engine, blob, device), chosen, folder_of(engine))
+            blob = with_choice(blob, chosen)
+    return native.create(engine, blob, options)
+
+
+def _key(engine: str, blob: bytes, device: int) -> str:
+    """Of all that the fastest algorithm depends on; of weights only what they look like."""
+    native.load(engine)
+    header, tensors = unpack(blob)
+    header["tensors"] = {name: [str(array.dtype), array.shape] for name, array in tensors.items()}
+    version = int(tvm_ffi.get_global_func(f"collage.cuda.{engine}.version")())
+    text = json.dumps([header, version, cuda_name(device)], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _path(key: str, folder: Path) -> Path:
+    return folder / "choices" / f"{key}.json"
