@@ -1,8 +1,9 @@
 """How few measurements a plan needs: `python -m benchmarks.active --records records.db [NAME ...]`.
 
-A replay: nothing is measured. Each network is left out in turn; a cost model is trained on the records of the others,
-and `ActiveEstimator` is given the recorded costs where it would measure. The loss is what its plan costs more than the
-plan by all recorded costs, added up from recorded costs; goal: at most 1%, with at most 20% of the measurements.
+Candidates are not measured here, their records are replayed. Each network is left out in turn; a cost model is trained
+on the records of the others, and `ActiveEstimator` is given the recorded costs where it would measure. The loss is what
+its plan costs more than the plan by all recorded costs, added up from recorded costs; with `--end-to-end` both plans
+run by turns, too. Goal: at most 1%, with at most 20% of the measurements.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.estimator_networks import Network, leave_out, read_records
+from benchmarks.estimator_networks import Network, belongings_of, leave_out, read_records
+from benchmarks.estimator_regret import Regret, end_to_end
 from benchmarks.workloads import NAMES
 from collage.candidates import CandidatePartition
 from collage.choose import resolve_backends
@@ -62,22 +64,29 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("networks", nargs="*", default=list(NAMES), help="tested; all of the benchmark are left out")
     parser.add_argument("--records", type=Path, required=True, help="database or benchmark log of recorded costs")
+    parser.add_argument("--designed", type=Path, nargs="+", default=[], help="those of designed blocks, to train on")
+    parser.add_argument(
+        "--belongings", type=Path, default=Path("build/networks.json"), help="cache of what belongs to each network"
+    )
+    parser.add_argument("--end-to-end", action="store_true", help="run the plans too")
     parser.add_argument("--backends", default="tvm,openvino,onnxruntime")
     parser.add_argument("--threads", type=int, default=2, help="that the costs were recorded with")
     parser.add_argument("--share", type=float, default=ActiveEstimator().share, help="of workloads that are measured")
     options = parser.parse_args()
     backends = resolve_backends(options.backends.split(","))
-    networks = [Network(name, backends, options.threads) for name in NAMES]
-    records = read_records([options.records], options.threads)
+    belongings = [belongings_of(name, backends, options.threads, options.belongings)[0] for name in NAMES]
+    records = read_records([options.records, *options.designed], options.threads)
+    designed = frozenset(read_records(options.designed, options.threads)) if options.designed else frozenset()
     replay = ReplayEstimator(options.records)
     transitions = replay.transitions(list(backends), options.threads)
-    table = Table("network", "workloads", "measured", "batches", "loss", title="Active costing, replayed from records")
+    columns = ("network", "workloads", "measured", "batches", "loss", "latency, 95% interval")
+    table = Table(*columns, title="Active costing, replayed from records")
     console = Console(width=100)
-    for network in networks:
-        if network.name not in options.networks:
-            continue
-        console.print(f"{network.name} ...", style="dim")
-        model = CostModel().fit(leave_out(network, networks, records).training)
+    for name in options.networks:
+        console.print(f"{name} ...", style="dim")
+        network = Network(name, backends, options.threads)
+        fold = leave_out(network, belongings, records, designed)
+        model = CostModel().fit(fold.training, fold.groups, fold.designed)
         counting = Counting(replay)
         estimator = ActiveEstimator(model, share=options.share, measured=counting, device=model.device_)
         found = DijkstraSearcher().search(problem_of(network, estimator, transitions))
@@ -86,9 +95,12 @@ def main() -> None:
         loss = recorded.partitioning(found.candidates).cost.seconds / best.cost.seconds - 1.0
         total = len(set(network.workloads.values()))
         measured = len(counting.asked)
-        table.add_row(
-            network.name, f"{total}", f"{measured} ({measured / total:.0%})", f"{counting.rounds}", f"{loss:.2%}"
-        )
+        row = [name, f"{total}", f"{measured} ({measured / total:.0%})", f"{counting.rounds}", f"{loss:.2%}"]
+        if options.end_to_end:
+            ratio, low, high = end_to_end(network, Regret(1.0 + loss, found, best))
+            row.append(f"{ratio:.3f} ({low:.3f} to {high:.3f})")
+        table.add_row(*row)
+        console.print(" ".join(row), style="dim")
     console.print(table)
 
 

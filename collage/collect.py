@@ -89,6 +89,7 @@ def collect(
     budget_s: float | None = None,
     seed: int = 0,
     threads: int | None = None,
+    device: str = "cpu",
     model: str | Path | None = None,
     reporter: Reporter | None = None,
 ) -> Collected:
@@ -97,13 +98,14 @@ def collect(
     Parameters
     ----------
     models: each what `collage.load` takes.
-    backends: names or instances; None is every backend that is available here.
+    backends: names or instances; None is every backend of the device that is available here.
     records: path of the records database; None is the default one in the user's cache folder.
     samples: number of variants, each of which is measured on every backend that takes it.
     designed: number of blocks that belong to no network, of which some candidates each are measured after all else.
     budget_s: seconds after which nothing more is started; None for no limit.
     seed: of what is drawn.
     threads: number of threads of the deployment; None is all processors of this process.
+    device: what the workloads run on, "cpu" or "cuda".
     model: a cost model's file; variants are drawn more often where it is unsure or wrong.
     reporter: told of progress.
 
@@ -116,7 +118,7 @@ def collect(
     threads = threads or default_threads()
     configure_threads(threads)
     with interruptible(), RecordDatabase(records) as database:
-        session = _Collection(resolve_backends(backends), threads, database, budget_s, seed, reporter)
+        session = _Collection(resolve_backends(backends, device), threads, database, budget_s, seed, reporter)
         try:
             return session.run(models, samples, designed, model)
         except KeyboardInterrupt:

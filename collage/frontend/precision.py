@@ -14,7 +14,7 @@ import tvm
 from tvm import relax
 
 from collage.frontend.constants import constant, value_of
-from collage.frontend.rewriting import bindings
+from collage.frontend.rewriting import bindings, leaves, rebuilt
 
 NARROW, WIDE = "float16", "float32"
 
@@ -24,13 +24,13 @@ def dtypes_of(function: Any) -> frozenset[str]:
     found = {dtype for parameter in function.params for dtype in _dtypes(parameter.ty)}
     for variable, value in bindings(function):
         found.update(_dtypes(variable.ty))
-        found.update(dtype for argument in _arguments(value) for dtype in _dtypes(getattr(argument, "ty", None)))
+        found.update(dtype for argument in leaves(value) for dtype in _dtypes(getattr(argument, "ty", None)))
     return frozenset(found)
 
 
 def calls_kernels(function: Any) -> bool:
     """Whether a function calls kernels that are given as loops, whose types are fixed in them."""
-    return any(isinstance(argument, tvm.ir.GlobalVar) for _, v in bindings(function) for argument in _arguments(v))
+    return any(isinstance(argument, tvm.ir.GlobalVar) for _, v in bindings(function) for argument in leaves(v))
 
 
 def widened(function: Any) -> Any:
@@ -64,24 +64,18 @@ def widened_module(module: tvm.IRModule) -> tvm.IRModule:
 
 def widened_value(value: Any) -> Any:
     """One bound value, its operands replaced by others of the wider types, with its own type deduced anew."""
-    known = {v: relax.Var(v.name, _wide_type(v.ty)) for v in _arguments(value) if isinstance(v, relax.Var)}
+    known = {v: relax.Var(v.name, _wide_type(v.ty)) for v in leaves(value) if isinstance(v, relax.Var)}
     return relax.BlockBuilder().normalize(_wide(value, known))
 
 
 def _wide(value: Any, known: dict[Any, Any]) -> Any:
-    if isinstance(value, relax.Var):
-        return known[value]
-    if isinstance(value, tvm.ir.GenericConst):
-        array = value_of(value) if NARROW in _dtypes(value.ty) else None
-        return value if array is None else constant(array, WIDE)
-    if isinstance(value, relax.Tuple):
-        return relax.Tuple([_wide(entry, known) for entry in value.fields])
-    if isinstance(value, relax.TupleGetItem):
-        return relax.TupleGetItem(_wide(value.tuple_value, known), value.index)
-    if isinstance(value, relax.Call):
-        arguments = [_wide(argument, known) for argument in value.args]
-        return relax.Call(value.op, arguments, _wide_attributes(value.attrs), value.ty_args)
-    return value
+    def leaf(part: Any) -> Any:
+        if isinstance(part, relax.Var):
+            return known[part]
+        array = value_of(part) if isinstance(part, tvm.ir.GenericConst) and NARROW in _dtypes(part.ty) else None
+        return part if array is None else constant(array, WIDE)
+
+    return rebuilt(value, leaf, _wide_attributes)
 
 
 def _wide_attributes(attributes: Any) -> Any:
@@ -113,18 +107,3 @@ def _dtypes(ty: Any) -> Iterator[str]:
             yield from _dtypes(field)
     elif isinstance(ty, relax.TensorType):
         yield str(ty.dtype)
-
-
-def _arguments(value: Any) -> Iterator[Any]:
-    """The leaves of a bound value: variables, constants, shapes, callees."""
-    if isinstance(value, relax.Tuple):
-        children: Any = value.fields
-    elif isinstance(value, relax.TupleGetItem):
-        children = (value.tuple_value,)
-    elif isinstance(value, relax.Call):
-        children = value.args
-    else:
-        yield value
-        return
-    for child in children:
-        yield from _arguments(child)

@@ -121,27 +121,36 @@ def _flat(result: Any, scope: Scope, builder: relax.BlockBuilder) -> Iterator[An
 
 def substitute(value: Any, replaced: Mapping[Any, Any]) -> Any:
     """A bound value with variables replaced."""
-    if isinstance(value, relax.Var):
-        return replaced.get(value, value)
+    return rebuilt(value, lambda leaf: replaced.get(leaf, leaf) if isinstance(leaf, relax.Var) else leaf)
+
+
+def rebuilt(value: Any, leaf: Callable[[Any], Any], attributes: Callable[[Any], Any] = lambda given: given) -> Any:
+    """A bound value with its leaves (variables, constants, shapes) and the attributes of its calls replaced."""
     if isinstance(value, relax.Tuple):
-        return relax.Tuple([substitute(entry, replaced) for entry in value.fields])
+        return relax.Tuple([rebuilt(entry, leaf, attributes) for entry in value.fields])
     if isinstance(value, relax.TupleGetItem):
-        return relax.TupleGetItem(substitute(value.tuple_value, replaced), value.index)
+        return relax.TupleGetItem(rebuilt(value.tuple_value, leaf, attributes), value.index)
     if isinstance(value, relax.Call):
-        arguments = [substitute(argument, replaced) for argument in value.args]
-        return relax.Call(value.op, arguments, value.attrs, value.ty_args)
-    return value
+        arguments = [rebuilt(argument, leaf, attributes) for argument in value.args]
+        return relax.Call(value.op, arguments, attributes(value.attrs), value.ty_args)
+    return leaf(value)
 
 
 def variables(value: Any) -> Iterator[Any]:
     """The variables that an expression reads, once per reading."""
-    if isinstance(value, relax.Var):
-        yield value
-    elif isinstance(value, relax.Tuple):
-        for entry in value.fields:
-            yield from variables(entry)
+    return (leaf for leaf in leaves(value) if isinstance(leaf, relax.Var))
+
+
+def leaves(value: Any) -> Iterator[Any]:
+    """What a bound value is made of: variables, constants, shapes, callees."""
+    if isinstance(value, relax.Tuple):
+        parts: Any = value.fields
     elif isinstance(value, relax.TupleGetItem):
-        yield from variables(value.tuple_value)
+        parts = (value.tuple_value,)
     elif isinstance(value, relax.Call):
-        for argument in value.args:
-            yield from variables(argument)
+        parts = value.args
+    else:
+        yield value
+        return
+    for part in parts:
+        yield from leaves(part)

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from collage.report.exits import guarded
-from collage.report.options import Records, Verbose, parse_names
+from collage.report.options import Device, Records, Verbose, parse_names
 from collage.report.terminal import quiet
 
 #: Hours of measuring should not be in anybody's way; on a machine that is idle otherwise it changes no latency.
@@ -55,6 +55,7 @@ def collect(
     budget: _Budget = None,
     seed: Annotated[int, typer.Option(help="Of what is drawn.")] = 0,
     backends: _Backends = None,
+    device: Device = "cpu",
     threads: _Threads = None,
     model: _CostModel = None,
     verbose: Verbose = False,
@@ -75,13 +76,14 @@ def collect(
         path = records or default_path()
         found = run(
             models or [],
-            configured_backends(names, path, tune_trials=0),
+            configured_backends(names, path, 0, device),
             records=path,
             samples=samples,
             designed=designed,
             budget_s=budget,
             seed=seed,
             threads=threads,
+            device=device,
             model=model,
             reporter=ProgressBar(terminal),
         )

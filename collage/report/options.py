@@ -36,7 +36,7 @@ Parameters = Annotated[
 Html = Annotated[
     Path | None, typer.Option(metavar="FILE.html", help="Also write the summary as a web page.", show_default=False)
 ]
-Device = Annotated[str, typer.Option(metavar="cpu|cuda", help="What the network is to run on.")]
+Device = Annotated[str, typer.Option(metavar="cpu|cuda", help="What networks are to run on.")]
 Verbose = Annotated[bool, typer.Option("--verbose", help="Show what the libraries print, and tracebacks.")]
 
 

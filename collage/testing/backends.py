@@ -18,6 +18,7 @@ import tvm
 import tvm_ffi
 
 from collage.backends.base import Availability, Backend, Style
+from collage.backends.cuda.native import TVMCudaBackend
 from collage.backends.tvm import TVMBackend
 from collage.build import build
 from collage.candidates import HOST, CandidatePartition, PartitionSpec
@@ -40,6 +41,8 @@ from collage.testing.problems import has_cycle
 from collage.workload import WorkloadFactory
 
 _TOLERANCE = 1e-4
+#: What runs the rest of a network, by kind of device.
+NATIVE: Mapping[str, type[Backend]] = {"cpu": TVMBackend, "cuda": TVMCudaBackend}
 
 
 class BackendConformance(ABC):
@@ -146,8 +149,10 @@ class BackendConformance(ABC):
     def test_an_exported_model_runs_in_a_fresh_process(self, tmp_path: Path) -> None:
         """The largest candidate on the backend, the rest on TVM, in one file."""
         backend, subject = self._subject()
-        backends = {"tvm": TVMBackend(), backend.name: backend}
-        cover = execution_order(subject.graph, [largest(backend, subject), *subject.rest(largest(backend, subject))])
+        native = NATIVE[backend.device]()
+        backends = {native.name: native, backend.name: backend}
+        chosen = largest(backend, subject)
+        cover = execution_order(subject.graph, [chosen, *subject.rest(chosen, native.name)])
         compiled = build(apply(subject.module, subject.graph, cover, backends), backends.values(), threads=1)
         compiled.export(tmp_path / "model.so")
         np.savez(tmp_path / "in.npz", *subject.run.inputs)
@@ -177,10 +182,10 @@ class Subject:
     def factory(self, backend: Backend) -> WorkloadFactory:
         return WorkloadFactory(self.module, self.graph, {backend.name: backend}, 1, self.run.values)
 
-    def rest(self, chosen: CandidatePartition) -> list[CandidatePartition]:
-        """All other nodes, one by one: on the host where they may be, else on TVM."""
+    def rest(self, chosen: CandidatePartition, native: str) -> list[CandidatePartition]:
+        """All other nodes, one by one: on the host where they may be, else on this native backend."""
         others = self.graph.coverable - chosen.sub_graph.inside
-        return [single(self.graph, i, HOST if runs_on_host(self.graph.nodes[i]) else "tvm") for i in others]
+        return [single(self.graph, i, HOST if runs_on_host(self.graph.nodes[i]) else native) for i in others]
 
 
 def claims(backend: Backend, subject: Subject) -> list[CandidatePartition]:

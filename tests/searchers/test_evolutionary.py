@@ -242,16 +242,21 @@ def test_there_is_no_final_when_dijkstras_cover_is_the_quickest() -> None:
     assert [c.backend for c in quick().search(problem).candidates] == ["x"] and not finals
 
 
-def test_time_for_the_final_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each placement takes ten seconds: with a final to come, a minute before the limit is too late to begin."""
+def ten_seconds_each(monkeypatch: pytest.MonkeyPatch) -> Latency:
+    """Runs a placement, which takes ten seconds of a clock of its own, the evolution's."""
     now = [0.0]
     monkeypatch.setattr("searchers.fitness.time.monotonic", lambda: now[0])
-    problem = chain(6, {"x": 1.0, "y": 1.5})
 
-    def slow(p: Partitioning) -> Cost:
+    def run(_: Partitioning) -> Cost:
         now[0] += 10.0
         return Cost(1.0)
 
+    return run
+
+
+def test_time_for_the_final_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a final to come, a minute before the limit is too late to begin."""
+    problem, slow = chain(6, {"x": 1.0, "y": 1.5}), ten_seconds_each(monkeypatch)
     batches = run_by(problem, slow)
     problem.remeasure_latencies = lambda asked: [slow(p) for p in asked]
     quick(time_limit_s=10.0 * 5 + 59.0, population=40, gene_mutation=0.3).search(problem)
@@ -259,16 +264,9 @@ def test_time_for_the_final_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_time_that_is_left_bounds_how_many_are_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each placement takes ten seconds of a clock of its own; after the seeds 25 s are left."""
-    now = [0.0]
-    monkeypatch.setattr("searchers.fitness.time.monotonic", lambda: now[0])
+    """After the seeds 25 s are left."""
     problem = chain(6, {"x": 1.0, "y": 1.5})
-
-    def slow(p: Partitioning) -> Cost:
-        now[0] += 10.0
-        return Cost(1.0)
-
-    batches = run_by(problem, slow)
+    batches = run_by(problem, ten_seconds_each(monkeypatch))
     limit = 10.0 * 5 + 29.0
     quick(time_limit_s=limit, population=40, gene_mutation=0.3).search(problem)
     assert len(batches[0]) == 5, "Dijkstra's and x alone are one, y alone, three distinct covers"

@@ -59,7 +59,7 @@ class OnnxRuntimeCudaBackend(CudaBackend):
         """Precision, and the exporter and the engine as a digest of their code."""
         code = source_digest(
             *("backends/onnx_export/*.py", "backends/cuda/onnx_half.py", "backends/cuda/onnxruntime_cuda.py"),
-            *("frontend/precision.py", "runtime/engines/onnxruntime_cuda.py"),
+            *("frontend/precision.py", "runtime/engines/onnxruntime*.py"),
         )
         return {"code": code, "precision": self.checked_precision()}
 

@@ -15,19 +15,11 @@ import onnxruntime as ort
 import tvm_ffi
 
 from collage.errors import CompiledModelError
+from collage.runtime.engines.onnxruntime import _DTYPES as _HOST_DTYPES
+from collage.runtime.engines.onnxruntime import _session_options
 
-_DTYPES: Mapping[str, Any] = {
-    "tensor(float)": np.float32,
-    "tensor(float16)": np.float16,
-    "tensor(double)": np.float64,
-    "tensor(int64)": np.int64,
-    "tensor(int32)": np.int32,
-    "tensor(int8)": np.int8,
-    "tensor(uint8)": np.uint8,
-    "tensor(bool)": np.bool_,
-}
+_DTYPES: Mapping[str, Any] = {**_HOST_DTYPES, "tensor(float16)": np.float16}
 _PROVIDER = "CUDAExecutionProvider"
-_FATAL = 4
 #: `cudaStreamLegacy`: the default stream, by a handle that is not 0.
 _LEGACY = 1
 
@@ -63,7 +55,7 @@ class _Bound:
         try:
             self._session = ort.InferenceSession(
                 blob,
-                session_options(int(options["threads"])),
+                _session_options(int(options["threads"])),
                 providers=[(_PROVIDER, provider_options(device, stream, bool(options.get("tf32"))))],
             )
         except Exception as error:  # the bindings raise a dozen unrelated types, all direct children of Exception
@@ -101,15 +93,3 @@ def provider_options(device: int, stream: int, tf32: bool) -> dict[str, str]:
         "cudnn_conv_use_max_workspace": "1",
         "use_tf32": "1" if tf32 else "0",
     }
-
-
-def session_options(threads: int) -> Any:
-    """Settings of the session: the host only launches kernels, in order."""
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.inter_op_num_threads = 1
-    options.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
-    options.log_severity_level = _FATAL
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    return options

@@ -218,6 +218,8 @@ def test_inputs_that_do_not_fit_the_model(collage_command: Command, tuned: Tuned
         (["tune", "m.onnx", "-o", "m.so", "--backends", "tvm,tvm"], "named twice"),
         (["tune", "m.onnx", "-o", "m.so", "--backends", "onnxruntime", "--tune-trials", "8"], "--tune-trials"),
         (["run", "m.so", "--input", "x"], "input=file.npy"),
+        (["records", "collect"], "--designed"),
+        (["records", "collect", "--designed", "1", "--device", "tpu"], "cpu or cuda"),
     ],
 )
 def test_wrong_usage(arguments: list[str], words: str, collage_command: Command) -> None:
