@@ -29,6 +29,7 @@ from collage.records import Record, RecordDatabase, read_log
 from collage.records.key import Composites
 from collage.rules.gather import gather_candidates
 from collage.workload import WorkloadFactory
+from estimators.cost_model_repeats import one_of_each
 
 #: What records of candidates are matched by, versions and configurations aside: structure, backend, composites.
 Key = tuple[str, str, Composites]
@@ -113,17 +114,20 @@ def key_of(workload: Workload) -> Key:
 
 
 def read_records(sources: Iterable[Path], threads: int) -> dict[Key, Record]:
-    """The newest record of each candidate, from databases and benchmark logs, measured with so many threads.
+    """One record of each candidate, from databases and benchmark logs, measured with so many threads.
+
+    Where there are several, the newest with the mean of their latencies (`estimators.cost_model_repeats`).
 
     Raises
     ------
     RecordsError: a source cannot be read, there is nothing in it, or the records are of several devices or protocols.
     """
-    found: dict[Key, Record] = {}
-    for record in sorted(_read_all(sources), key=lambda r: (r.timestamp, r.key.digest)):
-        key = record.key
-        if key.kind == "candidate" and key.threads == threads and record.description is not None:
-            found[key.structure, key.backend, key.composites] = record
+    candidates = (
+        ((key.structure, key.backend, key.composites), record)
+        for record in _read_all(sources)
+        if (key := record.key).kind == "candidate" and key.threads == threads and record.description is not None
+    )
+    found = dict(one_of_each(candidates))
     for what in ("device", "protocol"):
         distinct = sorted({getattr(record.key, what) for record in found.values()})
         if len(distinct) != 1:

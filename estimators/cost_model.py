@@ -59,7 +59,7 @@ class CostModel(Parameterised):
     training_set_, held_: the records learned from, and what is said of each when its network is left out; not saved.
     """
 
-    def __init__(self, rounds: int = 150, coverage: float = 0.9, seed: int = 0, threads: int = 1) -> None:
+    def __init__(self, rounds: int = 400, coverage: float = 0.9, seed: int = 0, threads: int = 1) -> None:
         self.rounds = rounds
         self.coverage = coverage
         self.seed = seed

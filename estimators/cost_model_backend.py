@@ -20,7 +20,7 @@ from estimators.cost_model_trees import COLUMNS, Trees, tree_inputs
 from estimators.features import FeatureTable
 
 _FOLDS = 10
-_ERROR_ROUNDS = 40
+_ERROR_ROUNDS = 60
 #: Log errors beyond these count linearly: of the latency, and of the logarithm of the error's size.
 _SLOPE, _ERROR_SLOPE = 0.1, 0.3
 #: Log error below which workloads are not told apart: the noise of measuring.

@@ -16,6 +16,7 @@ import numpy as np
 
 from collage.errors import CollageError
 from collage.records import Record
+from estimators.cost_model_repeats import one_of_each
 
 #: Fewer are no training set.
 LEAST = 30
@@ -24,8 +25,6 @@ PAUSE_S = 45.0
 #: Relative error that a latency has from one run to the next, beyond what its own samples show.
 _REPRODUCIBLE = 0.06
 _DOUBTFUL = 0.5
-#: What a record of a designed block counts, beside one of a network: how much the machine had drifted is estimated.
-_SAY_OF_DESIGNED = 0.5
 #: Relative deviation of one sample.
 _ONE_SAMPLE = 0.2
 
@@ -64,8 +63,8 @@ def training_set(
     """Choose, weigh and group.
 
     Left out: plans and transitions, Invalid records (a rule or a build says whether a backend takes a candidate; a
-    latency says nothing about it), records without a description, zero latencies, and those that were measured again
-    or with an older version or configuration of their backend.
+    latency says nothing about it), records without a description, zero latencies, and those that were measured with
+    an older version or configuration of their backend. What was measured several times counts once, with the mean.
 
     Parameters
     ----------
@@ -84,15 +83,14 @@ def training_set(
     named = list(groups) if groups is not None else [None] * len(everything)
     marked = list(designed) if designed is not None else [False] * len(everything)
     facts = zip(named, marked, strict=True)
-    ordered = sorted(zip(everything, facts, strict=True), key=lambda pair: (pair[0].timestamp, pair[0].key.digest))
+    about_each = {record.key: about for record, about in zip(everything, facts, strict=True)}
+    merged = one_of_each((record.key, record) for record in everything).values()
+    ordered = sorted(((r, about_each[r.key]) for r in merged), key=lambda pair: (pair[0].timestamp, pair[0].key.digest))
     ignored: dict[str, int] = {}
     current = {r.key.backend: (r.key.backend_version, r.key.configuration) for r, _ in ordered if _usable(r)}
-    newest = {r.key.digest: position for position, (r, _) in enumerate(ordered)}
     kept: list[tuple[Record, tuple[object, bool]]] = []
-    for position, (record, about) in enumerate(ordered):
+    for record, about in ordered:
         why = _why_not(record)
-        if not why and newest[record.key.digest] != position:
-            why = "measured again"
         if not why and current[record.key.backend] != (record.key.backend_version, record.key.configuration):
             why = "older backend"
         if why:
@@ -109,7 +107,7 @@ def training_set(
     return TrainingSet(
         records=chosen,
         log_seconds=np.log([r.seconds for r in chosen if r.seconds]),
-        weights=_weights(chosen) * np.where(marks, _SAY_OF_DESIGNED, 1.0),
+        weights=_weights(chosen),
         groups=numbers,
         designed=marks,
         ignored=ignored,

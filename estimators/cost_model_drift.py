@@ -5,6 +5,7 @@ collection of designed blocks (`collage.collect_families`) all kinds of work tak
 minutes have in common is no property of their workloads: it is the median by which they exceed what the analytic part
 says, learned from the other records. It is taken out of each backend's latencies, with the share of it that small
 workloads suffer more than large ones. Records of networks are left as they are: they come kind by kind.
+So are all of a machine that was steady, because the estimate has an error of its own.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from estimators.features import FeatureTable
 
 #: Records of one backend, one after another, that share a drift.
 _WINDOW = 121
+#: Drift (of the logarithm) that is seen on a steady machine, too, because other work follows: a smaller one is left in.
+_STEADY = 0.25
 #: Fewer records of networks are no measure for the drift of the others.
 _LEAST = 30
 _ROUNDS = 3
@@ -48,7 +51,10 @@ def without_drift(
         size = np.clip(expected - np.median(expected), -_FAR, _FAR)
         excess = log_seconds[drifting] - expected
         slope = _slope(size, excess)
-        result[drifting] = expected + excess - slope * size - _running_median(excess - slope * size)
+        drift = _running_median(excess - slope * size)
+        if np.abs(np.quantile(drift, [0.05, 0.95])).max() < _STEADY:
+            return log_seconds.copy()
+        result[drifting] = expected + excess - slope * size - drift
     return result
 
 

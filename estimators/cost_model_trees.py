@@ -2,8 +2,9 @@
 
 Two numbers are learned so: how far the analytic part is off, and how far both together are. Of the kernels inside,
 trees see the mean of their details, weighted by what the analytic part says that each costs, and a mean in which the
-costliest weigh more still. The trees are shallow and their loss grows linearly with the error: networks differ more
-from each other than the workloads of one network do, so what fits the training set closely does not carry over.
+costliest weigh more still. Their loss grows linearly with the error, and each sees a share of rows and columns:
+networks differ more from each other than the workloads of one network do, so what fits the training set closely does
+not carry over.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from estimators.features_table import DETAIL_NAMES, KINDS, TOTAL_NAMES
 
 _SETTINGS = {
     "objective": "reg:pseudohubererror",
-    "max_depth": 4,
-    "eta": 0.1,
+    "max_depth": 6,
+    "eta": 0.06,
     "min_child_weight": 5,
     "colsample_bytree": 0.3,
     "subsample": 0.7,

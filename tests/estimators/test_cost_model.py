@@ -171,10 +171,24 @@ def test_nothing_to_learn_from() -> None:
         CostModel().fit([])
 
 
-def test_invalid_records_and_repetitions_are_left_out(records: list[Record]) -> None:
-    data = training_set([*records, records[0]])
-    assert data.ignored["measured again"] == 1
-    assert data.ignored["invalid"] == sum(r.status == "invalid" for r in records) > 0
+def test_invalid_records_are_left_out(records: list[Record]) -> None:
+    assert training_set(records).ignored["invalid"] == sum(r.status == "invalid" for r in records) > 0
+
+
+def test_what_was_measured_several_times_counts_once_with_the_mean(valid: list[Record]) -> None:
+    first = valid[0]
+    again = replace(first, seconds=4 * (first.seconds or 0), timestamp="2099-01-01T00:00:00.000000+00:00")
+    once, twice = training_set(valid), training_set([again, *valid])
+    assert len(twice.records) == len(once.records)
+    place = [r.key for r in once.records].index(first.key)
+    assert twice.records[place].key == first.key, "and stands where it was measured first"
+    assert twice.log_seconds[place] == pytest.approx(once.log_seconds[place] + np.log(2))
+    assert np.delete(twice.log_seconds, place) == pytest.approx(np.delete(once.log_seconds, place))
+
+
+def test_what_failed_when_it_was_measured_again_is_left_out(valid: list[Record]) -> None:
+    failed = replace(valid[0], status="invalid", seconds=None, timestamp="2099-01-01T00:00:00.000000+00:00")
+    assert valid[0].key not in [r.key for r in training_set([*valid, failed]).records]
 
 
 @pytest.mark.parametrize("field", ["seconds", "spread"])
