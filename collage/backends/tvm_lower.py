@@ -1,13 +1,13 @@
 """From a partitioned Relax module to the virtual machine's form, with TVM: one kernel per native partition.
 
 The order is TVM's own (`tvm.relax.backend.cpu_generic.pipeline`) but for operator fusion, which is left out: a
-partition *is* what is fused (invariant 1: the kernels of a partition alone are the kernels it has in the whole).
-Every `Primitive` Relax function becomes one PrimFunc, which is then scheduled from tuning records or by
-`tvm_schedule`.
+partition *is* what is fused (`tvm_partition`). Every `Primitive` Relax function becomes one PrimFunc, which is then
+scheduled from tuning records or by `tvm_schedule`.
 """
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import tvm
@@ -16,9 +16,9 @@ from tvm.relax.backend.cpu_generic import pipeline as cpu_pipeline
 
 from collage.backends.tvm_legalize import LEGALIZATIONS
 from collage.backends.tvm_math import use_vector_math
+from collage.backends.tvm_partition import fuse_partitions, is_scheduled
 from collage.backends.tvm_records import TuningRecords
 from collage.backends.tvm_schedule import schedule
-from collage.errors import CodegenError
 
 
 def cpu_target(threads: int) -> tvm.target.Target:
@@ -85,48 +85,20 @@ def one_kernel_per_partition(mod: Any, target: tvm.target.Target) -> Any:
     ------
     CodegenError: TVM cannot fuse a partition into one kernel; the message names its operators.
     """
-    primitive = [gv for gv, func in mod.functions_items() if _is_primitive(func)]
-    with target:
-        try:
-            result = _fuse(mod, target)
-        except Exception as error:  # TVM raises what it likes; find the partition and say which one it is
-            for gv in primitive:
-                alone = _alone(mod, gv)
-                try:
-                    _fuse(alone, target)
-                except Exception as cause:
-                    operators = ", ".join(operator_names(mod[gv]))
-                    raise CodegenError(f"TVM cannot make one kernel of {operators}: {_last_line(cause)}") from cause
-            raise CodegenError(f"TVM cannot lower the module: {_last_line(error)}") from error
-    for gv in primitive:
-        if not isinstance(result[gv.name_hint], tvm.tirx.PrimFunc):
-            operators = ", ".join(operator_names(mod[gv]))
-            raise CodegenError(f"TVM cannot make one kernel of {operators}: no loops were made of it")
-    return result
+    return fuse_partitions(mod, target, functools.partial(_fuse, target=target))
 
 
 def schedule_kernels(mod: Any, target: tvm.target.Target, records: TuningRecords | None) -> Any:
     """The module with every PrimFunc scheduled: by its tuning record, else by the rules."""
     updated = {}
     for gv, func in mod.functions_items():
-        if isinstance(func, tvm.tirx.PrimFunc) and not _is_scheduled(func):
+        if isinstance(func, tvm.tirx.PrimFunc) and not is_scheduled(func):
             tuned = records.scheduled(func, target) if records is not None else None
             done = tuned if tuned is not None else schedule(func, target)
             updated[gv] = use_vector_math(done).with_attr("tirx.is_scheduled", True)
     result = mod.clone()
     result.update(tvm.IRModule(updated))
     return result
-
-
-def operator_names(function: Any) -> list[str]:
-    """The operators that a Relax function calls, in order."""
-    names: list[str] = []
-    for block in function.body.blocks:
-        for binding in block.bindings:
-            op = getattr(binding.value, "op", None)
-            if isinstance(op, tvm.ir.Op):
-                names.append(op.name.removeprefix("relax."))
-    return names
 
 
 def _fuse(mod: Any, target: tvm.target.Target) -> Any:
@@ -142,29 +114,3 @@ def _fuse(mod: Any, target: tvm.target.Target) -> Any:
 def _finish(mod: Any, target: tvm.target.Target) -> Any:
     passes = [*cpu_pipeline.dataflow_lower_passes(target), *cpu_pipeline.finalize_passes(target)]
     return tvm.transform.Sequential(passes)(mod)
-
-
-def _is_primitive(func: Any) -> bool:
-    return isinstance(func, relax.Function) and bool(func.attrs) and func.attrs.get("Primitive", 0) == 1
-
-
-def _is_scheduled(func: tvm.tirx.PrimFunc) -> bool:
-    return bool(func.attrs) and bool(func.attrs.get("tirx.is_scheduled", False))
-
-
-def _alone(mod: Any, symbol: tvm.ir.GlobalVar) -> Any:
-    """One function, called by a `main` of its own, with the PrimFuncs that it may call."""
-    functions = {gv: func for gv, func in mod.functions_items() if isinstance(func, tvm.tirx.PrimFunc)}
-    builder = relax.BlockBuilder(tvm.IRModule({**functions, symbol: mod[symbol]}))
-    params = [relax.Var(param.name, param.ty) for param in mod[symbol].params]
-    with builder.function("main", params):
-        with builder.dataflow():
-            result = builder.emit_output(relax.Call(symbol, params))
-        builder.emit_func_output(result)
-    return builder.get()
-
-
-def _last_line(error: BaseException) -> str:
-    """The line of a TVM error that says what went wrong: it comes after the stack trace."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1] if lines else type(error).__name__

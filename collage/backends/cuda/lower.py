@@ -2,12 +2,14 @@
 partition.
 
 The order is that of TVM's own pipeline (`tvm.relax.backend.cuda.pipeline`) but for operator fusion, which is left out,
-as on the CPU (`collage.backends.tvm_lower`): a partition *is* what is fused. Every PrimFunc has to be bound to threads:
-by its tuning record, or by the schedule rules of DLight (`tvm.s_tir.dlight`), of which the last takes everything.
+as on the CPU: a partition *is* what is fused (`collage.backends.tvm_partition`). Every PrimFunc has to be bound to
+threads: by its tuning record, or by the schedule rules of DLight (`tvm.s_tir.dlight`), of which the last takes
+everything.
 """
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import tvm
@@ -18,7 +20,7 @@ from tvm.s_tir import dlight
 
 from collage.backends.cuda.intrinsics import load_intrinsics
 from collage.backends.tvm_legalize import LEGALIZATIONS
-from collage.backends.tvm_lower import _alone, _is_primitive, _is_scheduled, _last_line, operator_names
+from collage.backends.tvm_partition import fuse_partitions, is_scheduled
 from collage.backends.tvm_records import TuningRecords
 from collage.errors import CodegenError
 
@@ -69,23 +71,7 @@ def one_kernel_per_partition(mod: Any, target: tvm.target.Target) -> Any:
     ------
     CodegenError: TVM cannot fuse a partition into one kernel; the message names its operators.
     """
-    primitive = [gv for gv, func in mod.functions_items() if _is_primitive(func)]
-    with target:
-        try:
-            result = _fuse(mod, target)
-        except Exception as error:  # TVM raises what it likes; find the partition and say which one it is
-            for gv in primitive:
-                try:
-                    _fuse(_alone(mod, gv), target)
-                except Exception as cause:
-                    operators = ", ".join(operator_names(mod[gv]))
-                    raise CodegenError(f"TVM cannot make one kernel of {operators}: {_last_line(cause)}") from cause
-            raise CodegenError(f"TVM cannot lower the module: {_last_line(error)}") from error
-    for gv in primitive:
-        if not isinstance(result[gv.name_hint], tvm.tirx.PrimFunc):
-            operators = ", ".join(operator_names(mod[gv]))
-            raise CodegenError(f"TVM cannot make one kernel of {operators}: no loops were made of it")
-    return result
+    return fuse_partitions(mod, target, functools.partial(_fuse, target=target))
 
 
 def schedule_kernels(mod: Any, target: tvm.target.Target, records: TuningRecords | None) -> Any:
@@ -97,7 +83,7 @@ def schedule_kernels(mod: Any, target: tvm.target.Target, records: TuningRecords
     """
     tuned = {}
     for gv, func in mod.functions_items():
-        if records is not None and isinstance(func, tvm.tirx.PrimFunc) and not _is_scheduled(func):
+        if records is not None and isinstance(func, tvm.tirx.PrimFunc) and not is_scheduled(func):
             found = records.scheduled(func, target)
             if found is not None:
                 tuned[gv] = found.with_attr("tirx.is_scheduled", True)

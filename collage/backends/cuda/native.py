@@ -69,8 +69,12 @@ class TVMCudaBackend(Backend):
 
     def configuration(self) -> dict[str, Any]:
         """What decides how kernels are made: our own lowering, the architecture, the compiler, the tuning records."""
+        code = source_digest(
+            *("backends/cuda/lower.py", "backends/cuda/target.py"),
+            *("backends/tvm_legalize.py", "backends/tvm_partition.py"),
+        )
         return {
-            "code": source_digest("backends/cuda/lower.py", "backends/cuda/target.py", "backends/tvm_legalize.py"),
+            "code": code,
             "arch": self.arch,
             "compiler": compiler_mode(),
             "tuning": records_digest(self.tuning_records),
