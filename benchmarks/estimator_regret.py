@@ -27,6 +27,8 @@ from collage.measure.reference import ReferenceRun
 from collage.measure.statistics import paired_ratio
 from collage.progress import Reporter
 from collage.search import Partitioning, SearchProblem
+from collage.simpler import simplest
+from collage.single_backend import single_backend
 from collage.workload import WorkloadFactory
 from searchers.dijkstra import DijkstraSearcher
 
@@ -73,7 +75,7 @@ class Placements:
         self._best: Partitioning | None = None
 
     def regret(self, predicted: Mapping[Key, float]) -> Regret:
-        """The regret of the placement that predicted seconds lead to.
+        """The regret of the placement that predicted seconds lead to: the searched one, or a simpler one that ties.
 
         Raises
         ------
@@ -81,7 +83,9 @@ class Placements:
         """
         if self._best is None:
             self._best = DijkstraSearcher().search(self._recorded)
-        found = DijkstraSearcher().search(self._problem({key: _cost(s) for key, s in predicted.items()}))
+        problem = self._problem({key: _cost(s) for key, s in predicted.items()})
+        alone = single_backend(DijkstraSearcher(), problem, self.network.backends.values())
+        _, found = simplest(problem, DijkstraSearcher().search(problem), alone)
         charged = self._recorded.partitioning(found.candidates).cost
         return Regret(charged.seconds / self._best.cost.seconds, found, self._best)
 
@@ -152,7 +156,8 @@ def partitioning_seconds(
             priorities={name: backend.priority for name, backend in backends.items()},
             same_cost=workloads.get,
         )
-        DijkstraSearcher().search(problem)
+        found = DijkstraSearcher().search(problem)
+        simplest(problem, found, single_backend(DijkstraSearcher(), problem, backends.values()))
         marks.append(time.perf_counter())
         steps = ("enumeration", "description", "prediction", "search")
         times = {step: b - a for step, a, b in zip(steps, marks, marks[1:], strict=False)}

@@ -38,6 +38,7 @@ from collage.records import RecordDatabase
 from collage.rules.gather import gather_candidates
 from collage.runtime.threads import configure_threads, default_threads
 from collage.search import Partitioning, Searcher, SearchProblem
+from collage.simpler import simplest, tie_notes
 from collage.single_backend import single_backend
 from collage.transitions import transition_costs
 from collage.tuning import tune_kernels
@@ -168,10 +169,10 @@ class _Session:
                 progress=lambda line: self.reporter.step(line, 0),
             )
             found, problem = self._search(searcher, problem)
-            if not confirmed:
-                return self._plan(searcher, estimator, found, problem)
             alone = single_backend(plugins.load("searchers", "dijkstra"), problem, self.backends.values())
             rivals = {f"{name} alone": cover for name, cover in alone.items()}
+            if not confirmed:
+                return self._plan(searcher, estimator, found, problem, dict([simplest(problem, found, rivals)]))
             field = Field(self.network, self.backends, self.threads, self.database, runner)
 
             def again(corrected: SearchProblem) -> Partitioning:
@@ -223,13 +224,13 @@ class _Session:
         estimator: CostEstimator,
         found: Partitioning,
         problem: SearchProblem,
-        rivals: Mapping[str, Partitioning] | None = None,
+        rivals: Mapping[str, Partitioning],
         refined: Refined | None = None,
     ) -> Plan:
-        """The plan of what was found; with `refined`, of the rival that ships."""
+        """The plan of what was found, or of the rival that ships: by `refined`, or else the only one there is."""
         confirmation = refined.answer.confirmation if refined else None
-        choice = confirmation.shipped if confirmation else SEARCHED
-        shipped = found if choice == SEARCHED else (rivals or {}).get(choice)
+        choice = confirmation.shipped if confirmation else next(iter(rivals))
+        shipped = found if choice == SEARCHED else rivals.get(choice)
         return Plan(
             module=self.module,
             network=self.network,
@@ -245,7 +246,12 @@ class _Session:
             confirmation=confirmation,
             searcher=repr(searcher),
             estimator=type(estimator).__name__,
-            notes=(*found.notes, *estimator.notes(), *launch_notes(confirmation)),
+            notes=(
+                *found.notes,
+                *(tie_notes(found, choice) if confirmation is None else ()),
+                *estimator.notes(),
+                *launch_notes(confirmation),
+            ),
         )
 
     def _estimate(self, asked: Sequence[CandidatePartition], estimator: CostEstimator) -> list[Cost]:

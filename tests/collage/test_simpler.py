@@ -1,0 +1,37 @@
+"""What ships unconfirmed: the simplest of the placements that costs cannot tell apart."""
+
+from __future__ import annotations
+
+import pytest
+
+from collage.confirm import SEARCHED
+from collage.search import Partitioning, SearchProblem
+from collage.simpler import simplest, tie_notes
+from collage.testing.problems import candidate, graph_of, problem_of
+from searchers.dijkstra import DijkstraSearcher
+
+
+def problem(whole: float) -> SearchProblem:
+    """Four operators, for one second each in parts on x and y by turns, or all at once on x."""
+    graph = graph_of([[], [0], [1], [2]])
+    parts = {candidate(graph, "xy"[i % 2], [i]): 1.0 for i in range(4)}
+    others = {candidate(graph, "yx"[i % 2], [i]): 9.0 for i in range(4)}
+    return problem_of(graph, {**parts, **others, candidate(graph, "x", [0, 1, 2, 3]): whole})
+
+
+def alone(of: SearchProblem) -> dict[str, Partitioning]:
+    covers = {
+        "x alone": [c for c in of.candidates if len(c.sub_graph.inside) == 4],
+        "y alone": [c for c in of.candidates if c.backend == "y"],
+    }
+    return {name: of.partitioning(cover) for name, cover in covers.items()}
+
+
+@pytest.mark.parametrize(("whole", "name"), [(4.05, "x alone"), (4.2, SEARCHED), (3.0, SEARCHED)])
+def test_a_tie_goes_to_fewer_partitions(whole: float, name: str) -> None:
+    given = problem(whole)
+    found = DijkstraSearcher().search(given)
+    chosen = simplest(given, found, alone(given))
+    assert chosen[0] == name
+    assert len(chosen[1].candidates) == (4 if whole == 4.2 else 1)
+    assert bool(tie_notes(found, chosen[0])) == (name != SEARCHED)
