@@ -194,13 +194,14 @@ def _build_here(preparations: Sequence[Any], _jobs: int, _timeout_s: float = 60.
 def _builtins(state: Emulation) -> Iterator[None]:
     """TVM's builtins for CUDA graphs: allocations are made once, and a graph is launched call by call."""
     invoke = tvm_ffi.get_global_func("vm.builtin.invoke_closure")
-    allocations: dict[tuple[Any, int], Any] = {}
+    allocations: dict[tuple[Any, int], tuple[Any, Any]] = {}
 
     def get_cached_alloc(machine: Any, function: Any, index: int) -> Any:
+        # A machine may be where another one was: then the function is another one, too.
         key = (getattr(machine, "value", machine), index)
-        if key not in allocations:
-            allocations[key] = invoke(machine, function)
-        return allocations[key]
+        if key not in allocations or not allocations[key][0].same_as(function):
+            allocations[key] = function, invoke(machine, function)
+        return allocations[key][1]
 
     def run_or_capture(machine: Any, function: Any, arguments: Any, index: int, *_shape: Any) -> Any:
         state.graphs.append(index)
