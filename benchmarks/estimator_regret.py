@@ -84,8 +84,7 @@ class Placements:
         if self._best is None:
             self._best = DijkstraSearcher().search(self._recorded)
         problem = self._problem({key: _cost(s) for key, s in predicted.items()})
-        alone = single_backend(DijkstraSearcher(), problem, self.network.backends.values())
-        _, found = simplest(problem, DijkstraSearcher().search(problem), alone)
+        found = _unconfirmed(problem, self.network.backends)
         charged = self._recorded.partitioning(found.candidates).cost
         return Regret(charged.seconds / self._best.cost.seconds, found, self._best)
 
@@ -156,12 +155,17 @@ def partitioning_seconds(
             priorities={name: backend.priority for name, backend in backends.items()},
             same_cost=workloads.get,
         )
-        found = DijkstraSearcher().search(problem)
-        simplest(problem, found, single_backend(DijkstraSearcher(), problem, backends.values()))
+        _unconfirmed(problem, backends)
         marks.append(time.perf_counter())
         steps = ("enumeration", "description", "prediction", "search")
         times = {step: b - a for step, a, b in zip(steps, marks, marks[1:], strict=False)}
     return {**times, "total": sum(times.values())}
+
+
+def _unconfirmed(problem: SearchProblem, backends: Mapping[str, Backend]) -> Partitioning:
+    """What the partitioner ships when nothing is run end to end."""
+    alone = single_backend(DijkstraSearcher(), problem, backends.values())
+    return simplest(problem, DijkstraSearcher().search(problem), alone)[1]
 
 
 def _cost(seconds: float) -> Cost:

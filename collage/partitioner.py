@@ -172,7 +172,7 @@ class _Session:
             alone = single_backend(plugins.load("searchers", "dijkstra"), problem, self.backends.values())
             rivals = {f"{name} alone": cover for name, cover in alone.items()}
             if not confirmed:
-                return self._plan(searcher, estimator, found, problem, dict([simplest(problem, found, rivals)]))
+                return self._plan(searcher, estimator, found, problem, *simplest(problem, found, rivals))
             field = Field(self.network, self.backends, self.threads, self.database, runner)
 
             def again(corrected: SearchProblem) -> Partitioning:
@@ -180,7 +180,9 @@ class _Session:
 
             # A searcher that went by end-to-end latencies has no need of corrected costs.
             refined = refine(problem, again, found, rivals, field.run, 0 if problem.ran else rounds)
-            return self._plan(searcher, estimator, refined.answer.partitioning, refined.problem, rivals, refined)
+            searched, choice = refined.answer.partitioning, refined.answer.confirmation.shipped
+            ships = searched if choice == SEARCHED else rivals.get(choice)
+            return self._plan(searcher, estimator, searched, refined.problem, choice, ships, refined)
 
     def _transitions(self, estimator: CostEstimator) -> Mapping[tuple[str, str], float]:
         told = estimator.transitions(list(self.backends), self.threads)
@@ -224,13 +226,12 @@ class _Session:
         estimator: CostEstimator,
         found: Partitioning,
         problem: SearchProblem,
-        rivals: Mapping[str, Partitioning],
+        choice: str,
+        shipped: Partitioning | None,
         refined: Refined | None = None,
     ) -> Plan:
-        """The plan of what was found, or of the rival that ships: by `refined`, or else the only one there is."""
+        """The plan of what ships (None: TVM's own build), beside what was found."""
         confirmation = refined.answer.confirmation if refined else None
-        choice = confirmation.shipped if confirmation else next(iter(rivals))
-        shipped = found if choice == SEARCHED else rivals.get(choice)
         return Plan(
             module=self.module,
             network=self.network,

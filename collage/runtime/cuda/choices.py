@@ -48,36 +48,45 @@ def write(key: str, choice: Mapping[str, Any], folder: Path) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def known(engine: str, blob: bytes, device: int = 0) -> bytes:
-    """The blob with what is remembered of its computation, or as it is.
+def known(engine: str, blob: bytes) -> bytes:
+    """The blob with what is remembered of its computation on the first device, or as it is.
 
     Raises
     ------
     CompiledModelError: as `collage.runtime.cuda.native.load`.
     """
-    chosen = read(_key(engine, blob, device), folder_of(engine))
+    chosen = read(_key(engine, blob, 0), folder_of(engine))
     return blob if chosen is None else with_choice(blob, chosen)
 
 
 def create(engine: str, blob: bytes, options: Mapping[str, Any]) -> Callable[..., None]:
-    """The function that runs `blob`, by the algorithms that it names, or are remembered, or are timed now.
+    """The function that runs `blob`, by the algorithms that it names, or are remembered, or are timed now; otherwise as
+    `collage.runtime.cuda.native.create`.
+    """
+    if "choice" not in unpack(blob)[0]:
+        key, folder = _key(engine, blob, int(options.get("device", 0))), folder_of(engine)
+        chosen = read(key, folder)
+        if chosen is None:
+            chosen = choose(engine, blob, options)
+            write(key, chosen, folder)
+        blob = with_choice(blob, chosen)
+    return native.create(engine, blob, options)
 
-    Parameters
-    ----------
-    options: "device" is the number of the CUDA device, 0 when left out.
+
+def choose(engine: str, blob: bytes, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The algorithms that an engine runs a blob by, timed now unless the blob names them, or an equal one was timed in
+    this process before. As "choice" of the blob's header they are kept, for this version of the library.
+
+    Returns
+    -------
+    names of the library's own, and "microseconds" that the proposals took; see the engine's C++ source.
 
     Raises
     ------
-    CompiledModelError: the library is not installed, there is no device, or it does not take the partition.
+    CompiledModelError: as `collage.runtime.cuda.native.create`.
     """
-    if "choice" not in unpack(blob)[0]:
-        device = int(options.get("device", 0))
-        blob, asked = known(engine, blob, device), blob
-        if blob is asked:
-            chosen = native.ask(engine, "choice", blob, options)
-            write(_key(engine, blob, device), chosen, folder_of(engine))
-            blob = with_choice(blob, chosen)
-    return native.create(engine, blob, options)
+    result: dict[str, Any] = native.ask(engine, "choice", blob, options)
+    return result
 
 
 def _key(engine: str, blob: bytes, device: int) -> str:

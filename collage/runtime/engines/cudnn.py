@@ -16,17 +16,6 @@ def create(blob: bytes, options: Mapping[str, Any]) -> Callable[..., None]:
     return choices.create("cudnn", blob, options)
 
 
-def choice(blob: bytes, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The plans that were chosen: "form", "plans" (one name per stage), "microseconds", "timed" and "version".
-
-    Raises
-    ------
-    CompiledModelError: as `create`.
-    """
-    result: dict[str, Any] = native.ask("cudnn", "choice", blob, options)
-    return result
-
-
 def plans(blob: bytes, device: Mapping[str, Any]) -> dict[str, list[list[str]]]:
     """What cuDNN could run a partition by on a device that need not be there: form -> stages -> names of plans.
 

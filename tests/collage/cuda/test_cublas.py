@@ -277,13 +277,13 @@ def test_a_network_of_several_partitions_runs_from_its_file_in_another_process(t
 
 def test_the_fastest_proposal_is_reported_and_can_be_kept() -> None:
     made = make_blob(CASES["bias"], "float32")
-    choice = cublas.choice(made, {})
+    choice = choices.choose("cublas", made, {})
     assert len(choice["microseconds"]) == 2  # the stand-in proposes three, and says of one that it does not work
-    assert cublas.choice(made, {}) == choice  # timed once per process
+    assert choices.choose("cublas", made, {}) == choice  # timed once per process
     header, tensors = blob.unpack(made)
     del header["tensors"]
     other = {**choice, "algorithm": choice["algorithm"][:16] + "07" + choice["algorithm"][18:]}
-    kept = cublas.choice(blob.pack({**header, "choice": other}, tensors), {})
+    kept = choices.choose("cublas", blob.pack({**header, "choice": other}, tensors), {})
     assert kept["algorithm"] == other["algorithm"] and kept["microseconds"] == []  # taken as it is, untimed
 
 
@@ -291,7 +291,7 @@ def test_the_choice_of_another_version_is_made_again() -> None:
     header, tensors = blob.unpack(make_blob(CASES["bias"], "float32"))
     del header["tensors"]
     old = {"algorithm": "00" * 64, "version": 120000, "microseconds": []}
-    assert cublas.choice(blob.pack({**header, "choice": old}, tensors), {})["microseconds"]
+    assert choices.choose("cublas", blob.pack({**header, "choice": old}, tensors), {})["microseconds"]
 
 
 def test_what_was_fastest_is_timed_once_and_ships_with_the_model(
@@ -301,7 +301,7 @@ def test_what_was_fastest_is_timed_once_and_ships_with_the_model(
     cublas.create(first, {"threads": 1})
     (remembered,) = choices_folder.glob("cublas/choices/*.json")
     chosen = json.loads(remembered.read_text())
-    assert chosen == cublas.choice(first, {})
+    assert chosen == choices.choose("cublas", first, {})
 
     def never(*_: Any) -> Any:
         raise AssertionError("timed a second time")

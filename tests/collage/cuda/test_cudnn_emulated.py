@@ -24,6 +24,7 @@ from collage.graph.dataflow_graph import DataflowGraph
 from collage.rewrite import apply
 from collage.runtime import engines
 from collage.runtime.cuda import blob as blobs
+from collage.runtime.cuda import choices
 from collage.runtime.engines import cudnn as engine
 from collage.testing import fresh
 
@@ -87,7 +88,7 @@ def blob_of(case: Case) -> bytes:
 
 def test_a_choice_is_reported_and_kept_in_the_blob() -> None:
     blob = blob_of(CASES["convolution"])
-    chosen = engine.choice(blob, {})
+    chosen = choices.choose("cudnn", blob, {})
     kept = blobs.with_choice(blob, chosen)
     assert blobs.unpack(kept)[0]["choice"] == chosen
     np.testing.assert_array_equal(blobs.unpack(kept)[1]["w"], blobs.unpack(blob)[1]["w"])
