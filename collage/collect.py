@@ -24,7 +24,7 @@ from typing import Any
 from collage.backends.base import Backend
 from collage.candidates import HOST, PartitionSpec
 from collage.choose import create, resolve_backends
-from collage.collect_families import draw_network
+from collage.collect_families import Family, draw_network, families_named
 from collage.collect_outliers import Point, better, doubtful
 from collage.collect_variants import extents_of, propose, skeleton, vary
 from collage.cost import Cost
@@ -86,6 +86,7 @@ def collect(
     records: str | Path | None = None,
     samples: int = 500,
     designed: int = 0,
+    families: Sequence[str] | None = None,
     budget_s: float | None = None,
     seed: int = 0,
     threads: int | None = None,
@@ -102,6 +103,7 @@ def collect(
     records: path of the records database; None is the default one in the user's cache folder.
     samples: number of variants, each of which is measured on every backend that takes it.
     designed: number of blocks that belong to no network, of which some candidates each are measured after all else.
+    families: names of the kinds of blocks (`collage.collect_families`), which take turns; None is all.
     budget_s: seconds after which nothing more is started; None for no limit.
     seed: of what is drawn.
     threads: number of threads of the deployment; None is all processors of this process.
@@ -111,6 +113,7 @@ def collect(
 
     Raises
     ------
+    CollageError: there is no family of a name.
     FrontendError, PluginError, BackendUnavailableError, NoCoverError, RecordsError: see there.
     SearchInterrupted: the user pressed Ctrl-C; what was measured is in the records, and the same call resumes.
     """
@@ -118,7 +121,8 @@ def collect(
     threads = threads or default_threads()
     configure_threads(threads)
     with interruptible(), RecordDatabase(records) as database:
-        session = _Collection(resolve_backends(backends, device), threads, database, budget_s, seed, reporter)
+        turns = families_named(families)
+        session = _Collection(resolve_backends(backends, device), threads, database, budget_s, seed, turns, reporter)
         try:
             return session.run(models, samples, designed, model)
         except KeyboardInterrupt:
@@ -192,12 +196,14 @@ class _Collection:
         database: RecordDatabase,
         budget_s: float | None,
         seed: int,
+        turns: Sequence[Family],
         reporter: Reporter,
     ) -> None:
         self.backends = backends
         self.threads = threads
         self.database = database
         self.seed = seed
+        self.turns = turns
         self.reporter = reporter
         self.deadline = math.inf if budget_s is None else time.monotonic() + budget_s
         self.batch = _BATCH if budget_s is None else _BATCH_IN_A_HURRY
@@ -255,7 +261,7 @@ class _Collection:
         self.reporter.stage("drawing blocks", len(numbers))
         found: dict[str, Rivals] = {}
         for number in numbers:
-            name, module = draw_network(self.seed, number)
+            name, module = draw_network(self.seed, number, self.turns)
             self.reporter.step(name, 1)
             groups = self._candidates(module)
             for rivals in draw_candidates(groups, _PER_BLOCK, random.Random(f"{self.seed}.{number}.candidates")):

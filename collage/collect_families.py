@@ -9,28 +9,43 @@ them. Blocks of different families take turns: however early a collection stops,
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tvm import relax
 
+from collage.collect_operators import convolutions, grouped, pointwise, windows
 from collage.collect_sequences import attention, elementwise, embedding, encoder, feed_forward, recurrent
-from collage.collect_sketch import MOST_ELEMENTS, Sketch, shape_of
+from collage.collect_sketch import EXTENTS, MOST_ELEMENTS, Sketch, shape_of
+from collage.errors import CollageError
 
 Family = Callable[[Sketch], tuple[Any, ...]]
-_EXTENTS = (7, 7, 8, 10, 12, 14, 14, 16, 20, 24, 28, 28, 32, 40, 48, 56, 56, 64, 80, 112)
 
 
-def draw_network(seed: int, index: int) -> tuple[str, Any]:
-    """The name of the family, and the module, of the block with this number; the same for the same two numbers."""
-    family = TURNS[index % len(TURNS)]
+def draw_network(seed: int, index: int, turns: Sequence[Family] | None = None) -> tuple[str, Any]:
+    """The name of the family, and the module, of the block with this number, of families that take turns (None is
+    `TURNS`); the same for the same arguments.
+    """
+    turns = turns or TURNS
+    family = turns[index % len(turns)]
     sketch = Sketch(random.Random(f"{seed}.{index}"))
     return family.__name__, sketch.module(*family(sketch))
 
 
+def families_named(names: Sequence[str] | None) -> tuple[Family, ...]:
+    """The families of these names, in their order; `TURNS` for None. Raises CollageError for a name that is none's."""
+    if names is None:
+        return TURNS
+    known = {family.__name__: family for family in TURNS}
+    unknown = sorted(set(names) - set(known))
+    if unknown or not names:
+        raise CollageError(f"there is no family {', '.join(unknown) or 'without a name'}; there are {', '.join(known)}")
+    return tuple(known[name] for name in names)
+
+
 def plain(s: Sketch) -> tuple[Any, ...]:
     """One to four convolutions, one after the other."""
-    x = _image(s, 3, 512)
+    x = s.image(3, 512)
     for _ in range(s.rng.choice((1, 1, 2, 3, 4))):
         kernel = s.rng.choice((1, 1, 3, 3, 3, 5, 7))
         x = s.activation(s.convolution(x, s.size(8, 768), (kernel, kernel), s.rng.choice((1, 1, 1, 2))))
@@ -39,7 +54,7 @@ def plain(s: Sketch) -> tuple[Any, ...]:
 
 def bottleneck(s: Sketch) -> tuple[Any, ...]:
     """Residual blocks (He et al. 2016); with grouped convolutions those of ResNeXt (Xie et al. 2017)."""
-    x = _image(s, 32, 512)
+    x = s.image(32, 512)
     width = s.size(16, 256)
     grouped = s.rng.random() < 0.5
     for _ in range(s.rng.choice((1, 2, 3))):
@@ -49,7 +64,7 @@ def bottleneck(s: Sketch) -> tuple[Any, ...]:
 
 def basic(s: Sketch) -> tuple[Any, ...]:
     """Residual blocks of two 3 x 3 convolutions."""
-    x = _image(s, 16, 256)
+    x = s.image(16, 256)
     for _ in range(s.rng.choice((1, 2))):
         y = s.activation(s.convolution(x, shape_of(x)[1], (3, 3)), ("relu",))
         y = s.convolution(y, shape_of(x)[1], (3, 3))
@@ -61,7 +76,7 @@ def basic(s: Sketch) -> tuple[Any, ...]:
 
 def inverted(s: Sketch) -> tuple[Any, ...]:
     """Inverted residual blocks with depthwise convolutions (Sandler et al. 2018)."""
-    x = _image(s, 8, 192)
+    x = s.image(8, 192)
     names = (s.rng.choice(("clip", "relu", "silu")),)
     for _ in range(s.rng.choice((1, 2, 3))):
         x = _inverted(s, x, names, s.rng.choice((1, 1, 2)))
@@ -70,12 +85,12 @@ def inverted(s: Sketch) -> tuple[Any, ...]:
 
 def separable(s: Sketch) -> tuple[Any, ...]:
     """Depthwise and pointwise convolutions in turns (Chollet 2017)."""
-    return (_separable(s, _image(s, 8, 384), s.rng.choice((3, 5, 7)), s.rng.choice((1, 2)), s.rng.choice((1, 1, 2))),)
+    return (_separable(s, s.image(8, 384), s.rng.choice((3, 5, 7)), s.rng.choice((1, 2)), s.rng.choice((1, 1, 2))),)
 
 
 def cell(s: Sketch) -> tuple[Any, ...]:
     """Cells of many branches, each a sum of two, joined by a concatenation (Zoph et al. 2018, Liu et al. 2019)."""
-    channels, extent = s.size(8, 96), s.rng.choice(_EXTENTS[:16])
+    channels, extent = s.size(8, 96), s.rng.choice(EXTENTS[:16])
     before, now = s.input((1, channels, extent, extent)), s.input((1, channels, extent, extent))
     for _ in range(s.rng.choice((1, 1, 2, 3))):
         before, now = now, _cell(s, before, now, channels)
@@ -84,22 +99,20 @@ def cell(s: Sketch) -> tuple[Any, ...]:
 
 def inception(s: Sketch) -> tuple[Any, ...]:
     """Convolutions of several sizes side by side (Szegedy et al. 2015)."""
-    x = _image(s, 16, 384)
+    x = s.image(16, 384)
     parts = [s.activation(s.convolution(x, s.size(8, 128), (1, 1)), ("relu",))]
     for kernel in s.rng.sample((3, 5, 3, 7), s.rng.choice((1, 2, 3))):
         y = s.activation(s.convolution(x, s.size(8, 96), (1, 1)), ("relu",))
         parts.append(s.activation(s.convolution(y, s.size(8, 128), (kernel, kernel)), ("relu",)))
     if s.rng.random() < 0.7:
-        parts.append(s.activation(s.convolution(_pool(s, x, 3, 1), s.size(8, 96), (1, 1)), ("relu",)))
+        parts.append(s.activation(s.convolution(s.pool(x, 3, 1), s.size(8, 96), (1, 1)), ("relu",)))
     return (s.emit(relax.op.concat(parts, 1)),)
 
 
 def volume(s: Sketch) -> tuple[Any, ...]:
     """Convolutions over time and space (Tran et al. 2018), plain or as residual blocks."""
-    extent, frames = s.rng.choice((4, 7, 8, 14, 14, 16, 28, 28, 32, 56)), s.rng.choice((1, 2, 4, 4, 8, 8, 16))
-    most = max(8, min(1024, MOST_ELEMENTS // (extent * extent * frames)))
-    x = s.input((1, s.size(3 if s.rng.random() < 0.2 else 8, most), frames, extent, extent))
-    if s.rng.random() < 0.15 and frames > 1:
+    x = s.volume(3 if s.rng.random() < 0.2 else 8, 1024)
+    if s.rng.random() < 0.15 and shape_of(x)[2] > 1:
         x = s.emit(relax.op.nn.max_pool3d(x, (3, 3, 3), (2, 2, 2), (1,) * 6))
     if s.rng.random() < 0.5:
         width = s.size(16, 256)
@@ -132,12 +145,12 @@ def transposed(s: Sketch) -> tuple[Any, ...]:
 
 def pools(s: Sketch) -> tuple[Any, ...]:
     """Pools, and what surrounds them: pads, slices, sums, a classifier."""
-    x = _image(s, 8, 768)
+    x = s.image(8, 768)
     what = s.rng.choice(("pool", "pool", "sum", "factorised", "head", "head"))
     if what == "pool":
-        return (_pool(s, x, s.rng.choice((2, 3, 3, 5)), s.rng.choice((1, 2))),)
+        return (s.pool(x, s.rng.choice((2, 3, 3, 5)), s.rng.choice((1, 2))),)
     if what == "sum":
-        return (s.add(_pool(s, x, 3, 1), s.input(shape_of(x))),)
+        return (s.add(s.pool(x, 3, 1), s.input(shape_of(x))),)
     if what == "factorised":
         padded = s.emit(relax.op.nn.pad(x, (0, 0, 0, 0, 0, 1, 0, 1)))
         _, _, height, width = shape_of(padded)
@@ -154,7 +167,7 @@ def stack(s: Sketch) -> tuple[Any, ...]:
     """Many blocks after each other: regions whose latency is not the sum of their operators' alone."""
     make = s.rng.choice(("bottleneck", "inverted", "separable", "plain", "grouped", "inception"))
     s.most_flops = 2e8
-    x, width, names = _image(s, 16, 128), s.size(16, 128), ("relu", "clip")
+    x, width, names = s.image(16, 128), s.size(16, 128), ("relu", "clip")
     for _ in range(s.rng.choice((4, 5, 6, 8, 10, 12))):
         stride = 2 if s.rng.random() < 0.2 and shape_of(x)[-1] > 7 else 1
         if make == "bottleneck" or make == "grouped":
@@ -170,12 +183,6 @@ def stack(s: Sketch) -> tuple[Any, ...]:
             parts = [s.activation(s.convolution(x, s.size(8, 64), (k, k), stride), ("relu",)) for k in (1, 3, 3)]
             x = s.emit(relax.op.concat(parts, 1))
     return (x,)
-
-
-def _image(s: Sketch, low: int, high: int) -> Any:
-    extent = s.rng.choice(_EXTENTS)
-    most = max(low, min(high, MOST_ELEMENTS // 2 // (extent * extent)))
-    return s.input((1, s.size(low, most), extent, extent))
 
 
 def _bottleneck(s: Sketch, x: Any, width: int, stride: int, grouped: bool) -> Any:
@@ -214,12 +221,6 @@ def _separable(s: Sketch, x: Any, kernel: int, times: int, stride: int) -> Any:
     return x
 
 
-def _pool(s: Sketch, x: Any, window: int, stride: int) -> Any:
-    padding = (window // 2,) * 4 if window % 2 else (0,) * 4
-    pool = s.rng.choice((relax.op.nn.max_pool2d, relax.op.nn.avg_pool2d))
-    return s.emit(pool(x, (window, window), (stride, stride), padding))
-
-
 def _cell(s: Sketch, before: Any, now: Any, channels: int) -> Any:
     """Two states to the next one; both are brought to the cell's width first."""
     states = [
@@ -232,7 +233,7 @@ def _cell(s: Sketch, before: Any, now: Any, channels: int) -> Any:
         for _ in range(2):
             x, what = s.rng.choice(states), s.rng.choice(("separable", "separable", "pool", "same", "same"))
             if what == "pool":
-                x = _pool(s, x, 3, 1)
+                x = s.pool(x, 3, 1)
             elif what == "separable":
                 y = x
                 for _ in range(s.rng.choice((1, 2))):
@@ -252,5 +253,5 @@ def _cell(s: Sketch, before: Any, now: Any, channels: int) -> Any:
 TURNS: tuple[Family, ...] = (
     volume, transposed, cell, inverted, recurrent, stack, plain, attention, separable, volume, bottleneck, feed_forward,
     pools, transposed, elementwise, cell, recurrent, inverted, encoder, stack, inception, volume, elementwise, plain,
-    bottleneck, embedding, basic, separable,
+    bottleneck, embedding, basic, separable, pointwise, grouped, windows, convolutions, pointwise,
 )  # fmt: skip

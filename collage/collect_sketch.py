@@ -21,6 +21,8 @@ from collage.frontend.specs import static_shape
 
 #: Floating-point operations of one anchor, and elements of one activation, beyond which layers are made narrower.
 MOST_FLOPS, MOST_ELEMENTS = 3e9, 1 << 22
+#: Height and width of images inside networks; the usual ones more often.
+EXTENTS = (7, 7, 8, 10, 12, 14, 14, 16, 20, 24, 28, 28, 32, 40, 48, 56, 56, 64, 80, 112)
 _BLOCK = 1 << 16
 
 
@@ -44,6 +46,18 @@ class Sketch:
         var = relax.Var(f"x{len(self._inputs)}", relax.TensorType(tuple(map(int, shape)), dtype))
         self._inputs.append(var)
         return var
+
+    def image(self, low: int, high: int) -> Any:
+        """An input of so many channels, on two axes."""
+        extent = self.rng.choice(EXTENTS)
+        most = max(low, min(high, MOST_ELEMENTS // 2 // (extent * extent)))
+        return self.input((1, self.size(low, most), extent, extent))
+
+    def volume(self, low: int, high: int) -> Any:
+        """An input of so many channels, on three axes, the first of which is time."""
+        extent, frames = self.rng.choice((4, 7, 8, 14, 14, 16, 28, 28, 32, 56)), self.rng.choice((1, 2, 4, 4, 8, 8, 16))
+        most = max(low, min(high, MOST_ELEMENTS // (extent * extent * frames)))
+        return self.input((1, self.size(low, most), frames, extent, extent))
 
     def emit(self, call: Any) -> Any:
         """Bind a call; its value, for later calls. Raises what type inference raises where shapes do not fit."""
@@ -104,6 +118,17 @@ class Sketch:
         if name == "silu":
             return self.emit(relax.op.multiply(x, self.emit(relax.op.sigmoid(x))))
         return self.emit({"relu": relax.op.nn.relu, "tanh": relax.op.tanh, "sigmoid": relax.op.sigmoid}[name](x))
+
+    def pool(self, x: Any, window: int, stride: int) -> Any:
+        """The maximum or the mean of windows over two axes or three."""
+        axes = len(shape_of(x)) - 2
+        padding = (window // 2 if window % 2 else 0,) * 2 * axes
+        pools = (
+            (relax.op.nn.max_pool2d, relax.op.nn.avg_pool2d)
+            if axes == 2
+            else (relax.op.nn.max_pool3d, relax.op.nn.avg_pool3d)
+        )
+        return self.emit(self.rng.choice(pools)(x, (window,) * axes, (stride,) * axes, padding))
 
     def linear(self, x: Any, out: int, biased: bool = True) -> Any:
         width = shape_of(x)[-1]

@@ -24,6 +24,10 @@ _Designed = Annotated[
     int,
     typer.Option(min=0, help="Blocks that belong to no network, of which some candidates each are measured."),
 ]
+_Families = Annotated[
+    str | None,
+    typer.Option(metavar="NAME,NAME,...", help="Kinds of these blocks; by default all, in turns.", show_default=False),
+]
 _Budget = Annotated[
     float | None,
     typer.Option(min=0.0, metavar="SECONDS", help="Time after which nothing more is started.", show_default=False),
@@ -52,6 +56,7 @@ def collect(
     records: Records = None,
     samples: _Samples = 500,
     designed: _Designed = 0,
+    families: _Families = None,
     budget: _Budget = None,
     seed: Annotated[int, typer.Option(help="Of what is drawn.")] = 0,
     backends: _Backends = None,
@@ -64,6 +69,7 @@ def collect(
     if not models and not designed:
         raise typer.BadParameter("name a network (MODEL.onnx), or blocks to be designed (--designed N)")
     names = parse_names(backends, "--backends")
+    kinds = parse_names(families, "--families")
     if hasattr(os, "nice"):
         os.nice(_NICENESS)
     started = time.monotonic()
@@ -80,6 +86,7 @@ def collect(
             records=path,
             samples=samples,
             designed=designed,
+            families=kinds,
             budget_s=budget,
             seed=seed,
             threads=threads,

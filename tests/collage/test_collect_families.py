@@ -15,13 +15,15 @@ from collage.backends.onnxruntime import ONNXRuntimeBackend
 from collage.backends.tvm import TVMBackend
 from collage.candidates import PartitionSpec
 from collage.collect import collect, draw_candidates
-from collage.collect_families import TURNS, draw_network
+from collage.collect_families import TURNS, draw_network, families_named
 from collage.collect_sketch import Sketch, shape_of
 from collage.cost import Cost
+from collage.errors import CollageError
 from collage.frontend import load
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.description import describe, structure_hash
 from collage.measure.reference import ReferenceRun
+from collage.records import RecordDatabase
 from collage.rules.gather import gather_candidates
 from tests.collage.test_collect import Scripted, replace_estimators
 
@@ -95,6 +97,23 @@ class Failing(Scripted):
 
     def estimate(self, workloads: Any) -> list[Cost]:
         return [Cost.invalid("out of order") for _ in workloads]
+
+
+def test_families_that_are_named_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    turns = families_named(["grouped", "pools"])
+    assert [draw_network(0, index, turns)[0] for index in range(3)] == ["grouped", "pools", "grouped"]
+    replace_estimators(monkeypatch, itertools.repeat(1e-6))
+    options: dict[str, Any] = {"records": tmp_path / "r.db", "samples": 0, "designed": 2, "threads": 1}
+    assert collect([], ["onnxruntime"], **options, families=["grouped"]).measured > 2
+    with RecordDatabase(tmp_path / "r.db") as records:
+        grouped = {node["attrs"].get("groups", 1) > 1 for r in records for node in (r.description or {})["nodes"]}
+    assert True in grouped
+
+
+@pytest.mark.parametrize("names", [["groupd"], []])
+def test_a_family_that_there_is_not(names: list[str]) -> None:
+    with pytest.raises(CollageError, match=r"there is no family .*grouped"):
+        families_named(names)
 
 
 def test_what_fails_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
