@@ -1,11 +1,13 @@
 """Confirmation: no placement ships on the strength of a sum (Invariant 3 of the architecture).
 
 The searched plan, every single-backend plan and the untouched TVM build run end to end, interleaved. The best one
-ships; within a tie the searched plan does, as the one with the reasons.
+ships. What the measurement cannot tell apart is a tie, and goes to the plan of fewer partitions, unless the searched
+one looks faster by more than a tie; among equals the searched one has it.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -68,9 +70,15 @@ def confirm(plans: Mapping[str, Placement], runner: PlanRunner) -> Confirmation:
 
 
 def choose(measured: Mapping[str, Measurement], plans: Mapping[str, Placement] | None = None) -> Confirmation:
-    """The plan that ships: the searched one, unless another is faster by more than a tie.
+    """The plan that ships: the fastest beyond doubt and by more than a tie; else the searched one, or the one of fewest
+    partitions that is, as far as can be told, no slower by more than a tie.
 
     Plans are compared by the ratios of runs that followed each other, in which whatever slowed both cancels.
+
+    Parameters
+    ----------
+    measured: name -> what was seen.
+    plans: name -> placement; None knows of no partitions.
     """
     costs = {name: plan_cost(m) for name, m in measured.items()}
     valid = [name for name, cost in costs.items() if cost.is_finite]
@@ -83,6 +91,8 @@ def choose(measured: Mapping[str, Measurement], plans: Mapping[str, Placement] |
         ratio = _ratio(measured[name].samples, measured[incumbent].samples)
         if ratio is not None and ratio[2] < 1.0 and ratio[0] < min(best, 1.0 - TIE):
             shipped, best = name, ratio[0]
+    if shipped == incumbent:
+        shipped = _simpler(incumbent, valid, measured, plans or {})
     reference = measured[shipped].samples
     rivals = tuple(
         Rival(
@@ -95,6 +105,23 @@ def choose(measured: Mapping[str, Measurement], plans: Mapping[str, Placement] |
         for name, cost in costs.items()
     )
     return Confirmation(shipped, rivals)
+
+
+def _simpler(
+    incumbent: str, valid: Sequence[str], measured: Mapping[str, Measurement], plans: Mapping[str, Placement]
+) -> str:
+    """The plan of fewest partitions, then the fastest, of those that lose no more than a tie to the incumbent."""
+
+    def partitions(name: str) -> float:
+        placement = plans.get(name)
+        return math.inf if placement is None else len(placement)
+
+    best = (partitions(incumbent), -math.inf, incumbent)
+    for name in valid:
+        ratio = _ratio(measured[name].samples, measured[incumbent].samples)
+        if name != incumbent and ratio is not None and ratio[0] <= 1.0 + TIE:
+            best = min(best, (partitions(name), ratio[0], name))
+    return best[2]
 
 
 def plan_cost(measurement: Measurement) -> Cost:

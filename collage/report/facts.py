@@ -120,7 +120,8 @@ def verdict(plan: Plan) -> str:
         return f"{shipped} ships: end to end the searched plan takes {percent(loss, signed=False)} more"
     gain = latency[shipped] / fastest.latency.seconds - 1.0
     why = "counts as a tie" if gain <= 0.02 else "is within the uncertainty of the measurement"
-    return f"{shipped} ships: {fastest.name} is faster by {percent(gain, signed=False)}, which {why}"
+    simpler = "; it has fewer partitions" if fastest.name == SEARCHED else ""
+    return f"{shipped} ships: {fastest.name} is faster by {percent(gain, signed=False)}, which {why}{simpler}"
 
 
 def shorten(operators: Sequence[str], width: int = 48) -> str:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 
-from collage.confirm import SEARCHED, choose
+from collage.confirm import SEARCHED, UNTOUCHED, choose
 from collage.errors import CollageError
 from collage.measure.runner import Measurement
 
@@ -45,6 +48,34 @@ def test_the_fastest_rival_ships_when_it_is_faster_even_on_a_machine_that_drifts
 def test_a_difference_inside_its_interval_does_not_ship() -> None:
     noisy = {SEARCHED: _samples(1.0, STEADY, 0.6, 3), "a alone": _samples(0.97, STEADY, 0.6, 4)}
     assert choose(noisy).shipped == SEARCHED
+
+
+#: What one run is worth, where a measurement does not settle.
+WAVERING = np.array((0.6, 1.0, 1.6) * 8)
+
+
+@pytest.mark.parametrize(
+    ("alone", "runs", "partitions", "ships"),
+    [
+        (0.95, WAVERING, 5, "a alone"),  # looks faster, and is simpler
+        (1.01, STEADY, 5, "a alone"),  # slower beyond doubt, but by less than a tie
+        (1.05, STEADY, 5, SEARCHED),
+        (1.1, WAVERING, 5, SEARCHED),  # looks slower, though nobody knows
+        (0.95, WAVERING, 1, SEARCHED),  # is not simpler
+    ],
+)
+def test_a_tie_goes_to_fewer_partitions_unless_they_look_slower(
+    alone: float, runs: np.ndarray, partitions: int, ships: str
+) -> None:
+    measured = {SEARCHED: _samples(1.0, np.ones(len(runs))), "a alone": _samples(alone, runs, seed=1)}
+    part: Any = SimpleNamespace(backend="a")
+    assert choose(measured, {SEARCHED: [part] * partitions, "a alone": [part]}).shipped == ships
+
+
+def test_a_build_without_partitions_wins_no_tie() -> None:
+    measured = {SEARCHED: _samples(1.0, STEADY), UNTOUCHED: _samples(1.0, STEADY, seed=1)}
+    part: Any = SimpleNamespace(backend="a")
+    assert choose(measured, {SEARCHED: [part] * 5, UNTOUCHED: None}).shipped == SEARCHED
 
 
 def test_a_searched_plan_that_fails_is_replaced_and_one_that_is_stopped_early_is_no_rival() -> None:
