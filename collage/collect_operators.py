@@ -57,19 +57,21 @@ def windows(s: Sketch) -> tuple[Any, ...]:
 
 def convolutions(s: Sketch) -> tuple[Any, ...]:
     """One convolution, dense, depthwise or over three axes, with or without what follows it."""
-    kind = s.rng.choice(("dense", "depthwise", "depthwise", "volume"))
-    biased = s.rng.random() < 0.6
+    kind = s.rng.choice(("dense", "dense", "dense", "depthwise", "volume"))
+    biased = s.rng.random() < 0.7
     if kind == "volume":
         kernel = s.rng.choice(((1, 1, 1), (1, 1, 1), (3, 3, 3), (3, 3, 3), (1, 3, 3), (3, 1, 1)))
         x = s.convolution(s.volume(8, 1024), s.size(8, 1024), kernel, s.rng.choice((1, 1, 2)), 1, biased)
     elif kind == "depthwise":
-        x = s.image(8, 1280)
+        x = s.image(16, 1280)
         window = s.rng.choice((3, 3, 5, 7))
         x = s.convolution(x, shape_of(x)[1], (window, window), s.rng.choice((1, 1, 2)), shape_of(x)[1], biased)
     else:
         window = s.rng.choice((1, 1, 1, 3, 3, 5))
-        x = s.convolution(s.image(8, 1280), s.size(8, 1280), (window, window), s.rng.choice((1, 1, 1, 2)), 1, biased)
-    return (s.activation(x, ("relu", "clip", "none", "none")) if biased else x,)
+        x = s.convolution(s.image(16, 2048), s.size(16, 2048), (window, window), s.rng.choice((1, 1, 1, 2)), 1, biased)
+    if biased and s.rng.random() < 0.25:
+        x = s.add(x, s.input(shape_of(x)))
+    return (s.activation(x, ("relu", "relu", "clip", "none", "none")) if biased else x,)
 
 
 def grouped(s: Sketch) -> tuple[Any, ...]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import copy
 import importlib.metadata
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -94,7 +94,7 @@ class CostModel(Parameterised):
         table = self._table([_task_of_record(record) for record in data.records])
         settings = {"seed": self.seed, "nthread": self.threads}
         names = np.array([record.key.backend for record in data.records])
-        data = replace(data, log_seconds=_without_drift(data, table, names))
+        data = replace(data, log_seconds=_without_drift(data, table, names, settings))
         held = Held(np.zeros(len(names)), np.zeros(len(names)))
         self.backends_: dict[str, BackendModel] = {}
         pooled: tuple[BackendModel, Held] | None = None
@@ -106,6 +106,7 @@ class CostModel(Parameterised):
                     data.log_seconds[chosen],
                     data.weights[chosen],
                     data.groups[chosen],
+                    data.designed[chosen],
                     self.rounds,
                     self.coverage,
                     settings,
@@ -113,7 +114,14 @@ class CostModel(Parameterised):
             else:
                 if pooled is None:
                     pooled = fit_backend(
-                        table, data.log_seconds, data.weights, data.groups, self.rounds, self.coverage, settings
+                        table,
+                        data.log_seconds,
+                        data.weights,
+                        data.groups,
+                        data.designed,
+                        self.rounds,
+                        self.coverage,
+                        settings,
                     )
                 shift = float(np.median(data.log_seconds[chosen] - pooled[1].log_seconds[chosen]))
                 model = replace(pooled[0], shift=shift)
@@ -283,12 +291,14 @@ class CostModel(Parameterised):
             raise CollageError("this cost model is not fitted: call fit(records), or CostModel.load(path)")
 
 
-def _without_drift(data: TrainingSet, table: FeatureTable, names: np.ndarray) -> np.ndarray:
+def _without_drift(
+    data: TrainingSet, table: FeatureTable, names: np.ndarray, settings: Mapping[str, Any]
+) -> np.ndarray:
     """The log seconds of all backends, each corrected by its own drift."""
     result = data.log_seconds.copy()
     for name in np.unique(names) if data.designed.any() else ():
         rows = np.flatnonzero(names == name)
-        result[rows] = without_drift(table.take(rows), result[rows], data.weights[rows], data.designed[rows])
+        result[rows] = without_drift(table.take(rows), result[rows], data.weights[rows], data.designed[rows], settings)
     return result
 
 

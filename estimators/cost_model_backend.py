@@ -20,6 +20,8 @@ from estimators.cost_model_trees import COLUMNS, Trees, tree_inputs
 from estimators.features import FeatureTable
 
 _FOLDS = 10
+#: With fewer networks, errors on designed blocks have a say in how wide intervals are.
+_LEAST_NETWORKS = 5
 _ERROR_ROUNDS = 60
 #: Log errors beyond these count linearly: of the latency, and of the logarithm of the error's size.
 _SLOPE, _ERROR_SLOPE = 0.1, 0.3
@@ -129,6 +131,7 @@ def fit_backend(
     log_seconds: np.ndarray,
     weights: np.ndarray,
     groups: np.ndarray,
+    designed: np.ndarray,
     rounds: int,
     coverage: float,
     settings: Mapping[str, Any],
@@ -137,12 +140,12 @@ def fit_backend(
 
     Parameters
     ----------
-    table, log_seconds, weights, groups: one entry per workload; see `TrainingSet`.
+    table, log_seconds, weights, groups, designed: one entry per workload; see `TrainingSet`.
     rounds: of boosting, for the correction.
     coverage: share of latencies that the intervals shall hold.
     settings: XGBoost's: seed and threads.
     """
-    folds = _folds(groups)
+    folds = _folds(groups, designed)
     held = np.zeros(len(log_seconds))
     inputs = np.zeros((len(log_seconds), COLUMNS + 1), dtype=np.float32)
     for train, test in folds:
@@ -156,7 +159,9 @@ def fit_backend(
     for train, test in folds:
         known = Trees.fit(inputs[train], size[train], say[train], _ERROR_ROUNDS, _ERROR_SLOPE, settings)
         expected[test] = known.predict(inputs[test])
-    quantile = conformal_quantile(misses / np.exp(expected), groups, coverage)
+    # Networks are what it will be asked about; they are measured more often than designed blocks, and so more exactly.
+    asked = ~designed if len(np.unique(groups[~designed])) >= _LEAST_NETWORKS else np.ones(len(groups), dtype=bool)
+    quantile = conformal_quantile((misses / np.exp(expected))[asked], groups[asked], coverage)
     model = BackendModel(
         point=Point.fit(table, log_seconds, weights, rounds, settings),
         error=Trees.fit(inputs, size, say, _ERROR_ROUNDS, _ERROR_SLOPE, settings),
@@ -166,9 +171,19 @@ def fit_backend(
     return model, Held(held, quantile * np.exp(expected))
 
 
-def _folds(groups: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Folds of whole networks; of single workloads where there is but one network."""
-    if len(np.unique(groups)) < 2:
-        groups = np.arange(len(groups)) % _FOLDS
-    folds = GroupKFold(n_splits=min(_FOLDS, len(np.unique(groups))))
-    return list(folds.split(groups, groups=groups))
+def _folds(groups: np.ndarray, designed: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Folds of whole networks, over which designed blocks are spread; of single workloads where there is but one
+    network, and nothing else.
+    """
+    networks = np.flatnonzero(~designed)
+    found = len(np.unique(groups[networks]))
+    parts = np.arange(len(groups)) % _FOLDS
+    if found > 1 or designed.any():
+        count = min(_FOLDS, max(2, found))
+        # A block's records were taken one after another: a share of all in a row parts few blocks.
+        parts[designed] = np.arange(designed.sum()) * count // max(1, designed.sum())
+        parts[networks] = 0
+        if found > 1:
+            for number, (_, test) in enumerate(GroupKFold(n_splits=count).split(networks, groups=groups[networks])):
+                parts[networks[test]] = number
+    return [(np.flatnonzero(parts != part), np.flatnonzero(parts == part)) for part in np.unique(parts)]

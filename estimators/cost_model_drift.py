@@ -2,17 +2,21 @@
 
 On a shared machine the same work takes half as long again in another half hour, and twice as long on a bad day. In a
 collection of designed blocks (`collage.collect_families`) all kinds of work take turns, so what the records of some
-minutes have in common is no property of their workloads: it is the median by which they exceed what the analytic part
-says, learned from the other records. It is taken out of each backend's latencies, with the share of it that small
-workloads suffer more than large ones. Records of networks are left as they are: they come kind by kind.
+minutes have in common is no property of their workloads: it is the median by which they exceed what a model says that
+has seen them all, trees and analytic part (the analytic part alone is off by a fifth for some kinds of work, which
+looks like drift where a collection is of few kinds). It is taken out of each backend's latencies, with the share of it
+that small workloads suffer more than large ones. Records of networks are left as they are: they come kind by kind.
 So are all of a machine that was steady, because the estimate has an error of its own.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 
-from estimators.cost_model_analytic import Analytic
+from estimators.cost_model_backend import Point
 from estimators.features import FeatureTable
 
 #: Records of one backend, one after another, that share a drift.
@@ -21,8 +25,9 @@ _WINDOW = 121
 _STEADY = 0.25
 #: Fewer records of networks are no measure for the drift of the others.
 _LEAST = 30
-_ROUNDS = 3
-#: What records with drift count in the analytic part that they are compared with.
+_ROUNDS = 4
+#: Rounds of boosting of the model that latencies are compared with, and what records with drift count in it.
+_BOOSTING = 60
 _SAY = 0.3
 #: Log errors beyond this pull as hard as those at it; sizes beyond e^3 times the median say no more than those at it.
 _CLIP, _FAR = 0.1, 3.0
@@ -30,7 +35,11 @@ _REWEIGHTINGS = 10
 
 
 def without_drift(
-    table: FeatureTable, log_seconds: np.ndarray, weights: np.ndarray, designed: np.ndarray
+    table: FeatureTable,
+    log_seconds: np.ndarray,
+    weights: np.ndarray,
+    designed: np.ndarray,
+    settings: Mapping[str, Any],
 ) -> np.ndarray:
     """The log seconds of one backend's records, as the machine would have shown them when the others were taken.
 
@@ -38,16 +47,16 @@ def without_drift(
     ----------
     table, log_seconds, weights: one entry per record, oldest first.
     designed: bool, which of them are of designed blocks.
+    settings: XGBoost's: seed and threads.
     """
     result = log_seconds.copy()
     others, drifting = np.flatnonzero(~designed), np.flatnonzero(designed)
     if len(others) < _LEAST or not len(drifting):
         return result
-    for round_ in range(_ROUNDS):
-        known = others if round_ == 0 else np.arange(len(result))
-        say = np.where(designed, _SAY, 1.0)[known] * weights[known]
-        analytic = Analytic.fit(table.work[known], result[known], say)
-        expected = analytic.predict(table.work[drifting])[0]
+    say = np.where(designed, _SAY, 1.0) * weights
+    for _ in range(_ROUNDS):
+        model = Point.fit(table, result, say, _BOOSTING, settings)
+        expected = model.predict(table.take(drifting))[0]
         size = np.clip(expected - np.median(expected), -_FAR, _FAR)
         excess = log_seconds[drifting] - expected
         slope = _slope(size, excess)

@@ -30,7 +30,7 @@ _NAMED = {
 }
 _FLAGS = ("norm", "maximum", "concat", "permute", "pad", "slice", "split", "mean")
 #: Elements of a vector register that a matrix's columns, and its inner channels, fill or waste.
-_COLUMNS, _CHANNELS, _INNER = 16, 8, 16
+_COLUMNS, _CHANNELS, _INNER = 16, 16, 16
 
 
 def kernel_details(
@@ -57,6 +57,7 @@ def kernel_details(
         _log(facts.input_bytes),
         _log(facts.weight_bytes),
         _log(facts.output_bytes),
+        _log(facts.bytes + epilogue_bytes),
         _log(facts.flops / max(1.0, facts.bytes)),
         _log(facts.rows),
         _log(facts.columns),
@@ -70,6 +71,8 @@ def kernel_details(
         _padded(inner_channels, _CHANNELS),
         _log(facts.inner),
         _padded(facts.inner, _INNER),
+        _log(facts.run),
+        _padded(facts.run, _INNER),
         float(len(epilogue)),
         _log(epilogue_bytes),
         float(sum(follower.name in EXPENSIVE for follower in epilogue)),

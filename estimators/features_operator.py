@@ -71,6 +71,8 @@ class OperatorFacts:
     stride: elements that the window moves by, over all axes: 4 for a stride of 2 over two axes.
     inner: last extent of the result.
     rank: of the result.
+    run: elements in a row of the result that an elementwise operator computes without a change in how it reads its
+        operands: all, or fewer where one is broadcast.
     """
 
     name: str
@@ -88,6 +90,7 @@ class OperatorFacts:
     stride: float
     inner: float
     rank: int
+    run: float
 
     @property
     def bytes(self) -> float:
@@ -167,6 +170,7 @@ def operator_facts(node: Mapping[str, Any], inputs: Sequence[Any], weights: Sequ
         stride=float(math.prod(map(int, node["attrs"].get("strides") or ()))),
         inner=_last(shape),
         rank=len(shape),
+        run=min((_run(s, shape) for s, _ in operands), default=elements) if cls == "elementwise" else elements,
         **loops,
     )
 
@@ -225,6 +229,18 @@ def _convolution(
         "channels_in": in_channels / groups,
     }
     return loops, 2.0 * rows * columns * products * groups
+
+
+def _run(operand: Sequence[Any], result: Sequence[Any]) -> float:
+    """Elements in a row of the result that take the same element of a broadcast operand, or one after the other."""
+    aligned = [1] * (len(result) - len(operand)) + [int(extent) for extent in operand]
+    pairs = [(mine, int(extent)) for mine, extent in zip(aligned, result, strict=False) if int(extent) != 1]
+    run, repeated = 1.0, bool(pairs) and pairs[-1][0] == 1
+    for mine, extent in reversed(pairs):
+        if (mine == 1) != repeated:
+            break
+        run *= extent
+    return run
 
 
 def _last(shape: Sequence[Any]) -> float:

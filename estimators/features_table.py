@@ -12,7 +12,7 @@ from typing import NamedTuple
 from estimators.features_operator import ANCHORS, CLASSES
 
 #: Any change of a feature's name, order, unit or formula raises it; models of another version are refused.
-FEATURE_VERSION = 2
+FEATURE_VERSION = 3
 
 #: What kernels are told apart by: an operator class; elementwise operators that follow an anchor; windows that slide.
 KERNEL_KINDS = (*CLASSES, "epilogue", "pool")
@@ -94,6 +94,7 @@ DETAIL_FEATURES: tuple[Feature, ...] = (
     Feature("input", f"{_LOG}, byte", "activations read"),
     Feature("weight", f"{_LOG}, byte", "constants read"),
     Feature("output", f"{_LOG}, byte", "results written"),
+    Feature("traffic", f"{_LOG}, byte", "all of these, and what the epilogue reads: it fits into a cache or does not"),
     Feature("intensity", f"{_LOG}, flop/byte", "flops / bytes"),
     Feature("rows", f"{_LOG}, count", "M of the implicit matrix product; elements of another operator"),
     Feature("columns", f"{_LOG}, count", "N"),
@@ -105,10 +106,14 @@ DETAIL_FEATURES: tuple[Feature, ...] = (
     Feature("channels_in", f"{_LOG}, count", "of one group of a convolution"),
     Feature("columns_padded", "ratio", "N, filled up to vectors of 16 / N"),
     Feature(
-        "channels_padded", "ratio", "input channels, or K of a matrix product, filled up to vectors of 8 / themselves"
+        "channels_padded", "ratio", "input channels, or K of a matrix product, filled up to vectors of 16 / themselves"
     ),
     Feature("inner", f"{_LOG}, count", "last extent of the result"),
     Feature("inner_padded", "ratio", "last extent, filled up to vectors of 16 / itself"),
+    Feature(
+        "run", f"{_LOG}, count", "elements in a row that an elementwise operator reads alike; all if none is broadcast"
+    ),
+    Feature("run_padded", "ratio", "these, filled up to vectors of 16 / themselves"),
     Feature("epilogue", "count", "elementwise operators that follow the anchor"),
     Feature("epilogue_input", f"{_LOG}, byte", "read by them besides its result"),
     Feature("epilogue_expensive", "count", "of them, those that are polynomials or divisions"),

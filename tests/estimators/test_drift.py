@@ -12,6 +12,7 @@ from estimators.cost_model_data import training_set
 from estimators.cost_model_drift import without_drift
 from estimators.features import FeatureTable, Roofline, Task, features_of
 
+SETTINGS = {"seed": 0, "nthread": 1}
 LOG = Path(__file__).parent / "data" / "records.jsonl.gz"
 
 
@@ -42,7 +43,7 @@ def test_a_slower_hour_is_taken_out(table: FeatureTable, steady: np.ndarray) -> 
     designed = mixed(len(steady))
     hour = np.where(np.arange(len(steady)) < len(steady) // 2, 0.4, 0.9)
     seen = steady + designed * hour
-    found = without_drift(table, seen, np.ones(len(seen)), designed)
+    found = without_drift(table, seen, np.ones(len(seen)), designed, SETTINGS)
     assert np.array_equal(found[~designed], steady[~designed])
     assert np.median(np.abs(found - steady)[designed]) < 0.15 < np.median(np.abs(seen - steady)[designed])
     assert abs(np.mean((found - steady)[designed])) < 0.1
@@ -51,19 +52,19 @@ def test_a_slower_hour_is_taken_out(table: FeatureTable, steady: np.ndarray) -> 
 def test_so_is_what_small_workloads_suffer_more(table: FeatureTable, steady: np.ndarray) -> None:
     designed = mixed(len(steady))
     seen = steady + designed * (0.5 - 0.2 * (steady - np.median(steady)))
-    found = without_drift(table, seen, np.ones(len(seen)), designed)
+    found = without_drift(table, seen, np.ones(len(seen)), designed, SETTINGS)
     assert abs(np.polyfit(steady[designed], (found - steady)[designed], 1)[0]) < 0.08
 
 
 def test_a_steady_machine_stays_as_it_is(table: FeatureTable, steady: np.ndarray) -> None:
     designed = mixed(len(steady))
-    assert np.array_equal(without_drift(table, steady, np.ones(len(steady)), designed), steady)
+    assert np.array_equal(without_drift(table, steady, np.ones(len(steady)), designed, SETTINGS), steady)
 
 
 def test_without_networks_there_is_no_measure_for_drift(table: FeatureTable, steady: np.ndarray) -> None:
     ones = np.ones(len(steady))
-    assert np.array_equal(without_drift(table, steady, ones, ones > 0), steady)
-    assert np.array_equal(without_drift(table, steady, ones, ones == 0), steady)
+    assert np.array_equal(without_drift(table, steady, ones, ones > 0, SETTINGS), steady)
+    assert np.array_equal(without_drift(table, steady, ones, ones == 0, SETTINGS), steady)
 
 
 def test_designed_blocks_are_one_group(records: list[Record]) -> None:

@@ -2,6 +2,7 @@
 
 import math
 from copy import deepcopy
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -69,6 +70,15 @@ def test_a_batch_times_a_batch_is_many_products() -> None:
     assert (facts.rows, facts.groups, facts.flops) == (3, 2, 420)
 
 
+@pytest.mark.parametrize(
+    ("operand", "run"),
+    [((1, 16, 8, 8), 1024), ((1, 16, 1, 1), 64), ((8,), 8), ((16, 8, 1), 8), ((1, 1, 8, 8), 64), ((), 1024)],
+)
+def test_a_run_ends_where_a_broadcast_operand_is_read_otherwise(operand: tuple[int, ...], run: int) -> None:
+    node = {"op": "relax.add", "attrs": {}, "args": [["in", 0], ["const", tensor(*operand)]], "out": IMAGE}
+    assert operator_facts(node, [IMAGE], [tensor(*operand)]).run == run
+
+
 def test_a_view_moves_nothing() -> None:
     node = {"op": "relax.reshape", "attrs": {}, "args": [["in", 0]], "out": tensor(16, 64)}
     facts = operator_facts(node, [IMAGE], [])
@@ -85,6 +95,11 @@ def test_work_and_totals_have_the_documented_columns() -> None:
     assert table.work.shape == (1, len(WORK_NAMES))
     assert table.totals.shape == (1, len(TOTAL_NAMES))
     assert all(f"`{name}`" in as_markdown() for name in (*KINDS, *TOTAL_NAMES, *DETAIL_NAMES))
+
+
+def test_the_documentation_has_the_features_of_today() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "FEATURES.md").read_text(encoding="utf-8")
+    assert as_markdown().rstrip() in page
 
 
 def test_the_work_of_a_sequence_is_the_sum_of_its_operators_work() -> None:
