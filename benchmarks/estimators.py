@@ -62,6 +62,7 @@ class Evaluation:
     designed: which of them are of designed blocks.
     transitions: recorded seconds per ordered pair of backends.
     run: whether placements are run end to end as well.
+    keep: folder that learned models are saved in, by the name of the network that each was trained without.
     results: take what is found.
     """
 
@@ -70,6 +71,7 @@ class Evaluation:
     designed: frozenset[Key]
     transitions: Transitions
     run: bool
+    keep: Path | None
     results: Results
 
     def evaluate(self, tested: Network, models: Sequence[str]) -> None:
@@ -89,6 +91,8 @@ class Evaluation:
             model = make(name)
             if name == LEARNED:
                 model.fit(fold.training, fold.groups, fold.designed)
+                if self.keep is not None:
+                    model.save(self.keep / f"{tested.name}.json.gz")
             else:
                 model.fit(fold.training)
             self._score(tested, name, model, fold.test)
@@ -219,12 +223,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--models", default=",".join(MODELS), help=f"of {', '.join(MODELS)}")
     parser.add_argument("--threads", type=int, default=2, help="of the records to use")
     parser.add_argument("--end-to-end", action="store_true", help="run the placements too")
+    parser.add_argument("--keep", type=Path, help="folder to save the learned models in (for `benchmarks.active`)")
     parser.add_argument("--out", type=Path, default=Path("build/estimators.jsonl"), help="rows as JSON lines")
     options = parser.parse_args(arguments)
     models = options.models.split(",")
     if unknown := sorted(set(models) - set(MODELS)):
         parser.error(f"no model is called {', '.join(unknown)}: there are {', '.join(MODELS)}")
     among = list(dict.fromkeys([*options.among.split(","), *options.names]))
+    if options.keep is not None:
+        options.keep.mkdir(parents=True, exist_ok=True)
     console = Console(width=None if sys.stdout.isatty() else 120)  # in a file, tables need no wrapping
     configure_threads(options.threads)
     try:
@@ -241,7 +248,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             networks.append(belongings)
             if network is not None and name in wanted:
                 built[name] = network
-        evaluation = Evaluation(networks, records, designed, transitions, options.end_to_end, results)
+        evaluation = Evaluation(networks, records, designed, transitions, options.end_to_end, options.keep, results)
         for name in wanted:
             evaluation.evaluate(built.pop(name, None) or Network(name, backends, options.threads), models)
             console.print(f"{name}: done")
