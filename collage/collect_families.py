@@ -129,7 +129,7 @@ def transposed(s: Sketch) -> tuple[Any, ...]:
     """Transposed convolutions that enlarge a picture, as in generators and decoders."""
     extent = s.rng.choice((1, 4, 4, 7, 8, 8, 14, 16, 16, 28, 32))
     x = s.input((1, s.size(16, 1024 if extent < 10 else 256), extent, extent))
-    for number in range(s.rng.choice((1, 1, 2, 3))):
+    for number in range(s.rng.choice((1, 1, 2, 3, 4, 5))):
         windows = ((4, 2, 1, 0), (4, 2, 1, 0), (3, 2, 1, 1), (2, 2, 0, 0), (4, 1, 0, 0))
         kernel, stride, padding, extra = s.rng.choice(windows)
         _, channels, height, _ = shape_of(x)
