@@ -2,13 +2,15 @@
 
 A search adds up the costs of hundreds of candidates and takes the least sum, also where it is less by a thousandth.
 Sums of costs are not that exact, those of predicted costs least of all: of thousands of candidates it finds those that
-were told too low. A placement on one backend whose sum is as good as a tie has fewer places to be wrong in.
+were told too low. A placement on one backend whose sum is as good as a tie has fewer places to be wrong in. Which of
+two backends alone is better by half a percent is not known either: the declared preference decides, as in any tie.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from collage.candidates import HOST
 from collage.confirm import SEARCHED
 from collage.measure.statistics import TIE
 from collage.search import Partitioning, SearchProblem
@@ -18,21 +20,27 @@ def simplest(
     problem: SearchProblem, found: Partitioning, alone: Mapping[str, Partitioning]
 ) -> tuple[str, Partitioning]:
     """The placement of fewest partitions among those that cost no more than a tie above the searched one, and its name.
-    Of equal numbers, the searched one, or the cheapest.
+    Of equal numbers, the one on preferred backends (`Backend.priority`), then the cheapest.
 
     Parameters
     ----------
     found: what the search answered.
     alone: name -> placement on one backend, as far as it goes; costs are asked of the problem.
     """
-    best, most = (SEARCHED, found), found.cost.seconds * (1.0 + TIE)
+    most = found.cost.seconds * (1.0 + TIE)
+    tied = {SEARCHED: found}
     for name, cover in alone.items():
         rival = problem.partitioning(cover.candidates)
-        fewer = len(rival.candidates) - len(best[1].candidates)
-        cheaper = best[0] != SEARCHED and fewer == 0 and rival.cost.seconds < best[1].cost.seconds
-        if rival.cost.is_finite and rival.cost.seconds <= most and (fewer < 0 or cheaper):
-            best = name, rival
-    return best
+        if rival.cost.is_finite and rival.cost.seconds <= most:
+            tied[name] = rival
+
+    def preference(name: str) -> tuple[int, int, float]:
+        placement = tied[name]
+        ranks = [problem.priority(c.backend) for c in placement.candidates if c.backend != HOST]
+        return len(placement.candidates), max(ranks, default=0), placement.cost.seconds
+
+    best = min(tied, key=preference)
+    return best, tied[best]
 
 
 def tie_notes(found: Partitioning, choice: str) -> list[str]:
@@ -40,6 +48,6 @@ def tie_notes(found: Partitioning, choice: str) -> list[str]:
     if choice == SEARCHED:
         return []
     return [
-        f"{choice} is told to take no more than {TIE:.0%} longer than the searched placement, of "
-        f"{len(found.candidates)} partitions, which counts as a tie: the simpler one ships"
+        f"{choice} is told to take no more than {TIE:.0%} longer than the searched placement ("
+        f"{len(found.candidates)} partitions), which counts as a tie: the simpler one ships, or the preferred one"
     ]

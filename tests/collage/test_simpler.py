@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from collage.confirm import SEARCHED
@@ -34,4 +36,19 @@ def test_a_tie_goes_to_fewer_partitions(whole: float, name: str) -> None:
     chosen = simplest(given, found, alone(given))
     assert chosen[0] == name
     assert len(chosen[1].candidates) == (4 if whole == 4.2 else 1)
+    assert bool(tie_notes(found, chosen[0])) == (name != SEARCHED)
+
+
+@pytest.mark.parametrize(
+    ("y", "priorities", "name"),
+    [(4.05, {"x": 2, "y": 1}, "y alone"), (4.05, {"x": 1, "y": 2}, SEARCHED), (4.2, {"x": 2, "y": 1}, SEARCHED)],
+)
+def test_of_equally_simple_placements_the_preferred_one_ships(y: float, priorities: dict[str, int], name: str) -> None:
+    graph = graph_of([[], [0]])
+    whole = {candidate(graph, "x", [0, 1]): 4.0, candidate(graph, "y", [0, 1]): y}
+    given = replace(problem_of(graph, whole), priorities=priorities)
+    covers = {f"{c.backend} alone": given.partitioning([c]) for c in whole}
+    found = DijkstraSearcher().search(given)
+    chosen = simplest(given, found, covers)
+    assert chosen[0] == name
     assert bool(tie_notes(found, chosen[0])) == (name != SEARCHED)
