@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,8 +74,13 @@ class Placements:
         self._recorded = self._problem(costs)
         self._best: Partitioning | None = None
 
-    def regret(self, predicted: Mapping[Key, float]) -> Regret:
+    def regret(self, predicted: Mapping[Key, float], spreads: Mapping[Key, float] | None = None) -> Regret:
         """The regret of the placement that predicted seconds lead to: the searched one, or a simpler one that ties.
+
+        Parameters
+        ----------
+        predicted: of each candidate that has a record; NaN where nothing is known.
+        spreads: half the widths of the intervals of those; None is exact.
 
         Raises
         ------
@@ -83,7 +88,7 @@ class Placements:
         """
         if self._best is None:
             self._best = DijkstraSearcher().search(self._recorded)
-        problem = self._problem({key: _cost(s) for key, s in predicted.items()})
+        problem = self._problem({key: _cost(s, (spreads or {}).get(key, 0.0)) for key, s in predicted.items()})
         found = _unconfirmed(problem, self.network.backends)
         charged = self._recorded.partitioning(found.candidates).cost
         return Regret(charged.seconds / self._best.cost.seconds, found, self._best)
@@ -145,7 +150,7 @@ def partitioning_seconds(
         for workload in unique:
             _ = workload.description
         marks.append(time.perf_counter())
-        told = {key_of(w): _cost(s) for w, s in zip(unique, np.asarray(model.predict(unique)), strict=True)}
+        told = {key_of(w): _cost(s, spread) for w, s, spread in zip(unique, *predictions(model, unique), strict=True)}
         marks.append(time.perf_counter())
         problem = SearchProblem(
             graph=graph,
@@ -168,5 +173,15 @@ def _unconfirmed(problem: SearchProblem, backends: Mapping[str, Backend]) -> Par
     return simplest(problem, DijkstraSearcher().search(problem), alone)[1]
 
 
-def _cost(seconds: float) -> Cost:
-    return Cost.unknown("no prediction") if math.isnan(seconds) else Cost(float(seconds))
+def predictions(model: Any, items: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:
+    """Seconds, and half the widths of their intervals; those are 0 for a model that has none."""
+    seconds = np.asarray(model.predict(items), dtype=float)
+    interval = getattr(model, "predict_interval", None)
+    if interval is None:
+        return seconds, np.zeros(len(seconds))
+    low, high = interval(items)
+    return seconds, (np.asarray(high) - np.asarray(low)) / 2
+
+
+def _cost(seconds: float, spread: float) -> Cost:
+    return Cost.unknown("no prediction") if math.isnan(seconds) else Cost(float(seconds), float(spread))

@@ -35,7 +35,7 @@ from benchmarks.estimator_networks import (
     read_records,
     recorded_tuning_seconds,
 )
-from benchmarks.estimator_regret import Placements, Transitions, end_to_end, partitioning_seconds
+from benchmarks.estimator_regret import Placements, Transitions, end_to_end, partitioning_seconds, predictions
 from benchmarks.estimator_results import Results, Told
 from benchmarks.estimator_scores import pairwise, score
 from benchmarks.workloads import NAMES
@@ -96,8 +96,8 @@ class Evaluation:
             else:
                 model.fit(fold.training)
             self._score(tested, name, model, fold.test)
-            seconds = np.asarray(model.predict(list(wanted.values())), dtype=float)
-            self._place(tested, name, placements, dict(zip(wanted, seconds.tolist(), strict=True)))
+            told = [dict(zip(wanted, of.tolist(), strict=True)) for of in predictions(model, list(wanted.values()))]
+            self._place(tested, name, placements, *told)
             if name == LEARNED and tested.name in TIMED:
                 self._time(tested, model)
         write(network=tested.name, done=True)
@@ -123,8 +123,15 @@ class Evaluation:
             network=tested.name, model=name, pairs=pairs.count, right=pairs.right, pairwise_accuracy=pairs.accuracy
         )
 
-    def _place(self, tested: Network, name: str, placements: Placements, predicted: Mapping[Key, float]) -> None:
-        regret = placements.regret(predicted)
+    def _place(
+        self,
+        tested: Network,
+        name: str,
+        placements: Placements,
+        predicted: Mapping[Key, float],
+        spreads: Mapping[Key, float],
+    ) -> None:
+        regret = placements.regret(predicted, spreads)
         row: dict[str, Any] = {"additive_regret": regret.additive, "same_placement": regret.same}
         if self.run:
             row["end_to_end_regret"] = end_to_end(tested, regret)

@@ -2,8 +2,8 @@
 
 A search adds up the costs of hundreds of candidates and takes the least sum, also where it is less by a thousandth.
 Sums of costs are not that exact, those of predicted costs least of all: of thousands of candidates it finds those that
-were told too low. A placement on one backend whose sum is as good as a tie has fewer places to be wrong in. Which of
-two backends alone is better by half a percent is not known either: the declared preference decides, as in any tie.
+were told too low. A tie (`Cost.ties`) is a difference inside the intervals, which are wide where costs are predicted,
+or under 2%. It goes to fewer partitions, which are fewer places to be wrong in, and then to the declared preference.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collage.search import Partitioning, SearchProblem
 def simplest(
     problem: SearchProblem, found: Partitioning, alone: Mapping[str, Partitioning]
 ) -> tuple[str, Partitioning]:
-    """The placement of fewest partitions among those that cost no more than a tie above the searched one, and its name.
+    """The placement of fewest partitions among those whose costs tie with the searched one's, and its name.
     Of equal numbers, the one on preferred backends (`Backend.priority`), then the cheapest.
 
     Parameters
@@ -27,11 +27,10 @@ def simplest(
     found: what the search answered.
     alone: name -> placement on one backend, as far as it goes; costs are asked of the problem.
     """
-    most = found.cost.seconds * (1.0 + TIE)
     tied = {SEARCHED: found}
     for name, cover in alone.items():
         rival = problem.partitioning(cover.candidates)
-        if rival.cost.is_finite and rival.cost.seconds <= most:
+        if found.cost.is_finite and rival.cost.is_finite and rival.cost.ties(found.cost, TIE):
             tied[name] = rival
 
     def preference(name: str) -> tuple[int, int, float]:
@@ -48,6 +47,6 @@ def tie_notes(found: Partitioning, choice: str) -> list[str]:
     if choice == SEARCHED:
         return []
     return [
-        f"{choice} is told to take no more than {TIE:.0%} longer than the searched placement ("
-        f"{len(found.candidates)} partitions), which counts as a tie: the simpler one ships, or the preferred one"
+        f"{choice} and the searched placement ({len(found.candidates)} partitions) tie, as far as costs can tell: "
+        "the simpler one ships, or the preferred one"
     ]

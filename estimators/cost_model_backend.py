@@ -20,6 +20,8 @@ from estimators.cost_model_trees import COLUMNS, Trees, tree_inputs
 from estimators.features import FeatureTable
 
 _FOLDS = 10
+#: Records of designed blocks, one after another, that are in one fold.
+_RUN = 100
 #: With fewer networks, errors on designed blocks have a say in how wide intervals are.
 _LEAST_NETWORKS = 5
 _ERROR_ROUNDS = 60
@@ -180,8 +182,10 @@ def _folds(groups: np.ndarray, designed: np.ndarray) -> list[tuple[np.ndarray, n
     parts = np.arange(len(groups)) % _FOLDS
     if found > 1 or designed.any():
         count = min(_FOLDS, max(2, found))
-        # A block's records were taken one after another: a share of all in a row parts few blocks.
-        parts[designed] = np.arange(designed.sum()) * count // max(1, designed.sum())
+        # A block's records were taken one after another, so that runs of records part few blocks; a fold has many runs,
+        # from all times, because a collection may have been of one kind of block for a while.
+        run = max(1, min(_RUN, int(designed.sum()) // (2 * count)))
+        parts[designed] = np.arange(designed.sum()) // run % count
         parts[networks] = 0
         if found > 1:
             for number, (_, test) in enumerate(GroupKFold(n_splits=count).split(networks, groups=groups[networks])):

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from collage.confirm import SEARCHED
+from collage.cost import Cost
 from collage.search import Partitioning, SearchProblem
 from collage.simpler import simplest, tie_notes
 from collage.testing.problems import candidate, graph_of, problem_of
@@ -19,6 +20,16 @@ def problem(whole: float) -> SearchProblem:
     parts = {candidate(graph, "xy"[i % 2], [i]): 1.0 for i in range(4)}
     others = {candidate(graph, "yx"[i % 2], [i]): 9.0 for i in range(4)}
     return problem_of(graph, {**parts, **others, candidate(graph, "x", [0, 1, 2, 3]): whole})
+
+
+def test_a_difference_inside_the_intervals_is_a_tie() -> None:
+    graph = graph_of([[], [0]])
+    costs = {candidate(graph, "xy"[i], [i]): Cost(1.0, 0.2) for i in range(2)}
+    whole = candidate(graph, "x", [0, 1])
+    for spread, name in ((0.1, "x alone"), (0.0, SEARCHED)):
+        given = problem_of(graph, {**costs, whole: Cost(2.35, spread)})
+        found = DijkstraSearcher().search(given)
+        assert simplest(given, found, {"x alone": given.partitioning([whole])})[0] == name
 
 
 def alone(of: SearchProblem) -> dict[str, Partitioning]:
