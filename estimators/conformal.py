@@ -2,9 +2,10 @@
 
 Split conformal prediction (Vovk et al. 2005; Lei et al. 2018) takes a quantile of held-out errors, each divided by its
 predicted size. Workloads of one network resemble each other, so errors are those of models that saw nothing of the
-network (cross-conformal, Vovk 2015, with networks as folds), and every network has the same say, however many
-workloads it has (Dunn, Wasserman and Ramdas 2022, "pooling CDFs"): coverage is that of a network never seen, on
-average over networks, given that it is drawn like those of the training data.
+network (cross-conformal, Vovk 2015, with networks as folds). With an equal say for every workload a large network would
+drown the others; with an equal say for every network (Dunn, Wasserman and Ramdas 2022, "pooling CDFs") five records of
+a run that was cut short would count as much as five hundred. A network's say grows with the root of its workloads.
+Coverage is that of a network never seen, given that it is drawn like those of the training data.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ import numpy as np
 
 
 def group_weights(groups: np.ndarray) -> np.ndarray:
-    """One weight per member: equal within a group, equal sums between groups, 1 in all."""
+    """One weight per member: equal within a group, with sums that grow with the root of the group's size, 1 in all."""
     _, member_of, sizes = np.unique(groups, return_inverse=True, return_counts=True)
-    return np.asarray(1.0 / (len(sizes) * sizes[member_of]))
+    return np.asarray(1.0 / (np.sqrt(sizes[member_of]) * np.sqrt(sizes).sum()))
 
 
 def conformal_quantile(scores: np.ndarray, groups: np.ndarray, coverage: float) -> float:

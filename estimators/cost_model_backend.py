@@ -154,7 +154,7 @@ def fit_backend(
         point = Point.fit(table.take(train), log_seconds[train], weights[train], rounds, settings)
         held[test], inputs[test] = point.predict(table.take(test))
     # A large network must not drown the others' errors, nor a small one's few records outweigh them all.
-    say = weights * np.sqrt(group_weights(groups) * len(groups))
+    say = weights * group_weights(groups) * len(groups)
     misses = np.abs(log_seconds - held)
     size = np.log(misses + _NOISE)
     expected = np.zeros(len(size))

@@ -260,9 +260,9 @@ def test_nothing_is_predicted_for_nothing(model: CostModel) -> None:
     assert len(model.predict([])) == 0
 
 
-def test_every_network_has_the_same_say() -> None:
-    weights = group_weights(np.array([0, 0, 0, 1]))
-    assert weights[:3].sum() == pytest.approx(weights[3]) == pytest.approx(0.5)
+def test_the_say_of_a_network_grows_with_the_root_of_its_workloads() -> None:
+    weights = group_weights(np.array([0, 0, 0, 0, 1]))
+    assert weights == pytest.approx([1 / 6] * 4 + [1 / 3])
 
 
 def test_the_quantile_holds_its_share() -> None:
