@@ -82,7 +82,8 @@ def main() -> None:
     options = parser.parse_args()
     configure_threads(options.threads)
     backends = resolve_backends(options.backends.split(","))
-    belongings = [belongings_of(name, backends, options.threads, options.belongings)[0] for name in NAMES]
+    others = NAMES if options.models is None else ()
+    belongings = [belongings_of(name, backends, options.threads, options.belongings)[0] for name in others]
     records = read_records([*options.records, *options.designed], options.threads)
     designed = frozenset(read_records(options.designed, options.threads)) if options.designed else frozenset()
     transitions = ReplayEstimator(options.records).transitions(list(backends), options.threads)

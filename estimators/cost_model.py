@@ -96,33 +96,20 @@ class CostModel(Parameterised):
         names = np.array([record.key.backend for record in data.records])
         data = replace(data, log_seconds=_without_drift(data, table, names, settings))
         held = Held(np.zeros(len(names)), np.zeros(len(names)))
+
+        def learned(rows: np.ndarray) -> tuple[BackendModel, Held]:
+            each = (data.log_seconds[rows], data.weights[rows], data.groups[rows], data.designed[rows])
+            return fit_backend(table.take(rows), *each, self.rounds, self.coverage, settings)
+
         self.backends_: dict[str, BackendModel] = {}
         pooled: tuple[BackendModel, Held] | None = None
         for name in sorted(set(names)):
             chosen = np.flatnonzero(names == name)
             if len(chosen) >= LEAST_PER_BACKEND:
-                model, its = fit_backend(
-                    table.take(chosen),
-                    data.log_seconds[chosen],
-                    data.weights[chosen],
-                    data.groups[chosen],
-                    data.designed[chosen],
-                    self.rounds,
-                    self.coverage,
-                    settings,
-                )
+                model, its = learned(chosen)
             else:
                 if pooled is None:
-                    pooled = fit_backend(
-                        table,
-                        data.log_seconds,
-                        data.weights,
-                        data.groups,
-                        data.designed,
-                        self.rounds,
-                        self.coverage,
-                        settings,
-                    )
+                    pooled = learned(np.arange(len(names)))
                 shift = float(np.median(data.log_seconds[chosen] - pooled[1].log_seconds[chosen]))
                 model = replace(pooled[0], shift=shift)
                 its = Held(pooled[1].log_seconds[chosen] + shift, pooled[1].half_widths[chosen])

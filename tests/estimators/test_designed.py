@@ -1,33 +1,19 @@
 """Designed blocks teach, but how sure a model is of a network is learned from networks."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-from collage.records import Record, read_log
+from collage.records import Record
 from estimators.cost_model_backend import _folds, fit_backend
-from estimators.features import FeatureTable, Roofline, Task, features_of
+from estimators.features import FeatureTable
 
-LOG = Path(__file__).parent / "data" / "records.jsonl.gz"
 NETWORKS = 6
 
 
 @pytest.fixture(scope="module")
-def records() -> list[Record]:
-    return [r for r in read_log(LOG) if r.status == "ok"]
-
-
-@pytest.fixture(scope="module")
-def table(records: list[Record]) -> FeatureTable:
-    tasks = [Task(r.key.structure, r.description, r.key.composites, r.key.threads) for r in records]
-    return features_of(tasks, Roofline.of(records[0].device))
-
-
-@pytest.fixture(scope="module")
-def designed(records: list[Record]) -> np.ndarray:
+def designed(measured: list[Record]) -> np.ndarray:
     """Every third."""
-    return np.arange(len(records)) % 3 == 0
+    return np.arange(len(measured)) % 3 == 0
 
 
 @pytest.fixture(scope="module")

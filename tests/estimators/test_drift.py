@@ -1,37 +1,23 @@
 """The drift of a machine is taken out of designed blocks' records, and of nothing else."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-from collage.records import Record, read_log
+from collage.records import Record
 from estimators.cost_model import CostModel
 from estimators.cost_model_analytic import Analytic
 from estimators.cost_model_data import training_set
 from estimators.cost_model_drift import without_drift
-from estimators.features import FeatureTable, Roofline, Task, features_of
+from estimators.features import FeatureTable
 
 SETTINGS = {"seed": 0, "nthread": 1}
-LOG = Path(__file__).parent / "data" / "records.jsonl.gz"
 
 
 @pytest.fixture(scope="module")
-def records() -> list[Record]:
-    return [r for r in read_log(LOG) if r.status == "ok"]
-
-
-@pytest.fixture(scope="module")
-def table(records: list[Record]) -> FeatureTable:
-    tasks = [Task(r.key.structure, r.description, r.key.composites, r.key.threads) for r in records]
-    return features_of(tasks, Roofline.of(records[0].device))
-
-
-@pytest.fixture(scope="module")
-def steady(table: FeatureTable, records: list[Record]) -> np.ndarray:
+def steady(table: FeatureTable, measured: list[Record]) -> np.ndarray:
     """Log seconds on a machine that does not drift: what the analytic part says, and some noise."""
-    analytic = Analytic.fit(table.work, np.log([r.seconds for r in records]), np.ones(len(records)))
-    return analytic.predict(table.work)[0] + np.random.default_rng(0).normal(0.0, 0.1, len(records))
+    analytic = Analytic.fit(table.work, np.log([r.seconds for r in measured]), np.ones(len(measured)))
+    return analytic.predict(table.work)[0] + np.random.default_rng(0).normal(0.0, 0.1, len(measured))
 
 
 def mixed(count: int) -> np.ndarray:
@@ -67,16 +53,16 @@ def test_without_networks_there_is_no_measure_for_drift(table: FeatureTable, ste
     assert np.array_equal(without_drift(table, steady, ones, ones == 0, SETTINGS), steady)
 
 
-def test_designed_blocks_are_one_group(records: list[Record]) -> None:
-    marks = mixed(len(records)).tolist()
-    plain, marked = training_set(records), training_set(records, designed=marks)
+def test_designed_blocks_are_one_group(measured: list[Record]) -> None:
+    marks = mixed(len(measured)).tolist()
+    plain, marked = training_set(measured), training_set(measured, designed=marks)
     assert marked.designed.sum() == sum(marks)
     assert set(marked.groups[marked.designed]) == {-1} and -1 not in marked.groups[~marked.designed]
     assert marked.weights == pytest.approx(plain.weights)
 
 
-def test_a_model_learns_from_both_alike(records: list[Record]) -> None:
-    marks = mixed(len(records)).tolist()
-    model = CostModel(rounds=10, threads=1).fit(records, designed=marks)
+def test_a_model_learns_from_both_alike(measured: list[Record]) -> None:
+    marks = mixed(len(measured)).tolist()
+    model = CostModel(rounds=10, threads=1).fit(measured, designed=marks)
     assert model.training_["designed"] == sum(marks)
-    assert np.isfinite(model.predict(records)).all()
+    assert np.isfinite(model.predict(measured)).all()
