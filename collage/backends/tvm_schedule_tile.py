@@ -77,7 +77,7 @@ def tile(sch: s_tir.Schedule, rv: Any, machine: Machine) -> bool:
     sch.vectorize(lanes)
     unroll_taps(sch, block, reduced, plan)
     for output in outputs:
-        vectorize_tail(sch, output, machine)
+        vectorize_tail(sch, rv, output, machine)
     sch.decompose_reduction(rv, reduced[0])
     return True
 
@@ -244,10 +244,12 @@ def unroll_taps(sch: s_tir.Schedule, block: Block, reduced: list[Any], plan: Pla
         body *= extent
 
 
-def vectorize_tail(sch: s_tir.Schedule, output: Any, machine: Machine) -> None:
+def vectorize_tail(sch: s_tir.Schedule, rv: Any, output: Any, machine: Machine) -> None:
     """Vectorise an output stage whose row length allows it; LLVM does it for the others."""
     block = Block(sch, output)
     loop = sch.get_loops(output)[-1]
+    if any(sch.get(loop).same_as(sch.get(outer)) for outer in sch.get_loops(rv)):
+        return  # one element at a time: the stage has no loop of its own
     lanes = machine.lanes(block.stores[0].buffer.dtype)
     if int(sch.get(loop).extent) % lanes == 0:
         sch.vectorize(sch.split(loop, [None, lanes])[1])

@@ -20,7 +20,7 @@ from tvm.runtime.vm import VirtualMachine
 from collage.backends.tvm import TVMBackend
 from collage.build import compile_partitioned
 from collage.candidates import HOST, CandidatePartition
-from collage.errors import CollageError, ModelInputError
+from collage.errors import CodegenError, CollageError, ModelInputError
 from collage.frontend.precision import NARROW, WIDE, calls_kernels, dtypes_of, widened_module
 from collage.frontend.specs import input_specs, output_specs
 from collage.graph.dataflow_graph import DataflowGraph
@@ -112,7 +112,9 @@ def _compute(module: Any, inputs: Sequence[np.ndarray], threads: int, scheduled:
 
 
 def _operator_by_operator(module: Any, threads: int, scheduled: bool) -> Any:
-    """Compile with one kernel per operator; equal operators share it."""
+    """Compile with one kernel per operator; equal operators share it. Where a schedule does not compile, all of them
+    are left plain: that a backend fails on an operator is found out by measuring, and costs a candidate, no network.
+    """
     graph = DataflowGraph.from_module(module)
     native = TVMBackend()
     cover = []
@@ -122,7 +124,10 @@ def _operator_by_operator(module: Any, threads: int, scheduled: bool) -> Any:
         cover.append(CandidatePartition(SubGraph(graph, IndexSet([index])), native.name if fusible else HOST))
     try:
         partitioned = apply(module, graph, cover, {native.name: native})
-        return compile_partitioned(partitioned, [native], threads, scheduled=scheduled)
+        try:
+            return compile_partitioned(partitioned, [native], threads, scheduled=scheduled)
+        except CodegenError:
+            return compile_partitioned(partitioned, [native], threads, scheduled=False)
     except CollageError as error:
         raise CollageError(f"TVM cannot compute reference values for the network: {error}") from error
 

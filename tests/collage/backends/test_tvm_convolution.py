@@ -54,6 +54,13 @@ CONVOLUTIONS = {
     "1x7": ((1, 8, 17, 17), (8, 8, 1, 7), {"padding": (0, 3)}),
     "depthwise": ((1, 24, 14, 14), (24, 1, 3, 3), {"padding": (1, 1), "groups": 24}),
     "depthwise with stride 2": ((1, 24, 14, 14), (24, 1, 5, 5), {"padding": (2, 2), "strides": (2, 2), "groups": 24}),
+    "depthwise over the whole image": ((1, 512, 7, 7), (512, 1, 7, 7), {"groups": 512}),
+    "depthwise to one pixel": (
+        (1, 1088, 2, 2),
+        (1088, 1, 3, 3),
+        {"padding": (1, 1), "strides": (2, 2), "groups": 1088},
+    ),
+    "grouped to one pixel": ((1, 1024, 2, 2), (1024, 4, 2, 2), {"groups": 256}),
     "depthwise multiplier": ((1, 8, 14, 14), (16, 1, 3, 3), {"padding": (1, 1), "groups": 8}),
     "grouped": ((1, 32, 14, 14), (64, 4, 3, 3), {"padding": (1, 1), "groups": 8}),
     "grouped, wide groups": ((1, 32, 14, 14), (96, 16, 3, 3), {"padding": (1, 1), "groups": 2}),

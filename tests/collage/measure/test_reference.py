@@ -1,0 +1,51 @@
+"""Reference values, where a kernel cannot be compiled as it is scheduled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from tvm import relax
+
+import collage.measure.reference as reference
+from collage.errors import CodegenError, CollageError
+from collage.frontend import load
+from collage.graph.dataflow_graph import DataflowGraph
+from collage.measure.reference import ReferenceRun
+
+
+def _run() -> ReferenceRun:
+    x = relax.Var("x", relax.TensorType((4, 8), "float32"))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            y = builder.emit_output(relax.op.nn.relu(x))
+        builder.emit_func_output(y)
+    module = load(builder.get())
+    return ReferenceRun(module, DataflowGraph.from_module(module), 1)
+
+
+def test_a_schedule_that_does_not_compile_costs_no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = reference.compile_partitioned
+    asked: list[bool] = []
+
+    def refuses_schedules(*args: Any, scheduled: bool) -> Any:
+        asked.append(scheduled)
+        if scheduled:
+            raise CodegenError("cannot compile: VectorizeLoop before LiftStorageAlloc")
+        return compiled(*args, scheduled=scheduled)
+
+    monkeypatch.setattr(reference, "compile_partitioned", refuses_schedules)
+    run = _run()
+    np.testing.assert_array_equal(run.outputs[0], np.maximum(run.inputs[0], 0))
+    assert asked == [True, False]
+
+
+def test_what_does_not_compile_at_all_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(*args: Any, scheduled: bool) -> Any:
+        raise CodegenError("cannot compile: no such operator")
+
+    monkeypatch.setattr(reference, "compile_partitioned", refuses)
+    with pytest.raises(CollageError, match=r"cannot compute reference values .*: cannot compile: no such operator$"):
+        _ = _run().outputs
