@@ -1,11 +1,9 @@
 """collect(): a designed set of measurements to train cost models on.
 
-The candidates of some networks, and variants of them: the same operators on other shapes (`collage.collect_variants`),
-drawn evenly over kinds of sub-graphs rather than over sub-graphs, so that the fifty blocks of one network do not crowd
-out the one head of another. And candidates of blocks that belong to no network (`collage.collect_families`).
+The candidates of some networks, and variants of them: the same operators on other shapes (`collage.collect_variants`).
+And candidates of blocks that belong to no network (`collage.collect_families`). Which, `collage.collect_draws` says.
 
-Where there is a cost model already, shapes on which it is unsure, around sub-graphs on which it errs, are drawn more
-often. One structure is measured once; what the records hold is not measured again; the same seed draws the same
+One structure is measured once; what the records hold is not measured again; the same seed draws the same
 variants and blocks, so that an interrupted collection goes on where it was.
 """
 
@@ -15,8 +13,7 @@ import math
 import random
 import tempfile
 import time
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,9 +21,10 @@ from typing import Any
 from collage.backends.base import Backend
 from collage.candidates import HOST, PartitionSpec
 from collage.choose import create, resolve_backends
+from collage.collect_draws import Rivals, by_group, draw_candidates, draw_variants, likeliest
 from collage.collect_families import Family, draw_network, families_named
 from collage.collect_outliers import Point, better, doubtful
-from collage.collect_variants import extents_of, propose, skeleton, vary
+from collage.collect_variants import extents_of, skeleton
 from collage.cost import Cost
 from collage.errors import SearchInterrupted
 from collage.estimate import CostEstimator, Workload
@@ -40,17 +38,12 @@ from collage.rules.gather import gather_candidates
 from collage.runtime.threads import configure_threads, default_threads
 from collage.workload import WorkloadFactory
 
-#: One structure on every backend that takes it.
-Rivals = list[Workload]
 #: Structures between two looks at the clock and at what was measured; fewer when there is a time limit.
 _BATCH, _BATCH_IN_A_HURRY = 24, 6
 #: With a cost model, so many variants are made for each that is drawn.
 _POOL = 4
 #: Blocks between two looks at the clock, and structures measured of each.
 _BLOCKS, _PER_BLOCK = 8, 8
-_BY_THE_WAY = frozenset(f"relax.{name}" for name in ("add", "multiply", "nn.relu", "clip", "sigmoid", "tanh"))
-#: Changes tried per variant before giving up: most networks have far more variants than are asked for.
-_TRIES = 20
 
 
 @dataclass(frozen=True)
@@ -131,59 +124,6 @@ def collect(
             ) from None
         finally:
             reporter.close()
-
-
-def draw_variants(
-    sources: Sequence[Rivals], backends: Mapping[str, Backend], threads: int, count: int, rng: random.Random
-) -> Iterator[Rivals]:
-    """Up to `count` variants of the sources, no two of one structure, evenly over the sources' skeletons."""
-    kinds: dict[str, list[Rivals]] = defaultdict(list)
-    for rivals in sources:
-        kinds[skeleton(rivals[0].description)].append(rivals)
-    groups = list(kinds.values())
-    taken = {rivals[0].structure for rivals in sources}
-    drawn = 0
-    for _ in range(count * _TRIES if groups else 0):
-        if drawn == count:
-            return
-        source = rng.choice(rng.choice(groups))[0]
-        module = vary(source.module, propose(source.module, rng))
-        found = whole_workloads(module, backends, threads) if module is not None else []
-        if found and found[0].structure not in taken:
-            taken.add(found[0].structure)
-            drawn += 1
-            yield found
-
-
-def draw_candidates(groups: Sequence[Rivals], most: int, rng: random.Random) -> list[Rivals]:
-    """Some candidates of a block: the whole, then single operators, short chains and regions in turns.
-
-    Of single operators those that do the work come first twice in three times: blocks have far more additions.
-    """
-    sizes: dict[int, list[Rivals]] = defaultdict(list)
-    for rivals in rng.sample(list(groups), len(groups)):
-        sizes[min(3, (len(rivals[0].operators) - 1).bit_length())].append(rivals)
-    if rng.random() < 2 / 3:
-        sizes[0].sort(key=lambda rivals: rivals[0].operators[0] not in _BY_THE_WAY)  # the last are taken first
-    whole = max(groups, key=lambda rivals: len(rivals[0].operators), default=None)
-    chosen = [] if whole is None else [whole]
-    left = [[r for r in members if r is not whole] for _, members in sorted(sizes.items())]
-    while len(chosen) < most and any(left):
-        chosen += [members.pop() for members in left if members]
-    return chosen[:most]
-
-
-def whole_workloads(module: Any, backends: Mapping[str, Backend], threads: int) -> Rivals:
-    """A module as one partition, on each backend whose rules take it whole."""
-    graph = DataflowGraph.from_module(module)
-    factory = WorkloadFactory(module, graph, backends, threads)
-    found = [
-        candidate
-        for name, backend in backends.items()
-        for candidate in PartitionSpec(backend.rule(), name).candidates(graph)
-        if candidate.sub_graph.inside == graph.coverable
-    ]
-    return list(dict.fromkeys(factory.of(candidate) for candidate in found))
 
 
 class _Collection:
@@ -288,30 +228,12 @@ class _Collection:
             self.reporter.note(f"the networks have no more than {len(pool)} variants that could be found")
         if model is None:
             return pool
-        weights = self._weights(pool, sources, create("estimators", "learned", {"model": model}))
-        # Weighted sampling without replacement (Efraimidis and Spirakis 2006), the likeliest first.
-        keys = [math.log(1.0 - rng.random()) / weight for weight in weights]
-        order = sorted(range(len(pool)), key=keys.__getitem__, reverse=True)
-        return [pool[i] for i in order[:samples]]
-
-    def _weights(self, pool: list[Rivals], sources: list[Rivals], learned: CostEstimator) -> list[float]:
-        """How unsure the model is of a variant, plus how wrong it is, on average, on sources of the same operators."""
-        flat = [workload for rivals in sources for workload in rivals]
-        errors: dict[str, list[float]] = defaultdict(list)
-        for workload, told, seen in zip(flat, learned.estimate(flat), self.cached.estimate(flat), strict=True):
-            if told.is_finite and seen.is_finite and min(told.seconds, seen.seconds) > 0:
-                errors[skeleton(workload.description)].append(abs(math.log(told.seconds / seen.seconds)))
-        weights = []
-        for rivals, costs in zip(pool, _by_group(learned, pool), strict=True):
-            widths = [c.spread / c.seconds if c.is_finite and c.seconds > 0 else 1.0 for c in costs]
-            wrong = errors.get(skeleton(rivals[0].description), [])
-            weights.append(1e-3 + sum(widths) / len(widths) + (sum(wrong) / len(wrong) if wrong else 0.0))
-        return weights
+        return likeliest(pool, sources, samples, create("estimators", "learned", {"model": model}), self.cached, rng)
 
     def _measure_all(self, groups: list[Rivals]) -> bool:
         """Measure what is not in the records; False when the time was up before the end."""
         unknown: list[Rivals] = []
-        for rivals, costs in zip(groups, _by_group(self.cached, groups), strict=True):
+        for rivals, costs in zip(groups, by_group(self.cached, groups), strict=True):
             new = [w for w, cost in zip(rivals, costs, strict=True) if cost.is_unknown]
             self.known += len(rivals) - len(new)
             self._remember([w for w in rivals if w not in new], [c for c in costs if not c.is_unknown])
@@ -356,10 +278,3 @@ class _Collection:
             if cost.is_finite:
                 name, description = workload.backend.name, workload.description
                 self.points.append(Point(name, (name, skeleton(description)), extents_of(description), cost))
-
-
-def _by_group(estimator: CostEstimator, groups: Sequence[Rivals]) -> Iterator[list[Cost]]:
-    """The costs of each group, asked for in one batch."""
-    costs = iter(estimator.estimate([workload for rivals in groups for workload in rivals]) if groups else [])
-    for rivals in groups:
-        yield [next(costs) for _ in rivals]

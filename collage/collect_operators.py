@@ -40,7 +40,8 @@ def windows(s: Sketch) -> tuple[Any, ...]:
     _, channels, *extents = shape_of(x)
     if what == "pool":
         window = s.rng.choice((2, 3, 3, 3, 5))
-        return (s.pool(x, window if min(extents) >= window else 1, s.rng.choice((1, 2, 2))),)
+        x = s.pool(x, window if min(extents) >= window else 1, s.rng.choice((1, 1, 2, 2)))
+        return (s.add(x, s.input(shape_of(x))) if s.rng.random() < 0.3 else x,)
     if what == "mean":
         return (s.emit(relax.op.mean(x, list(range(2, 2 + len(extents))), s.rng.random() < 0.7)),)
     if what == "pad":
@@ -53,6 +54,22 @@ def windows(s: Sketch) -> tuple[Any, ...]:
         return (s.emit(relax.op.concat([x, *parts], 1)),)
     axes = s.rng.choice(((0, 2, 3, 1), (0, 2, 1, 3), (0, 1, 3, 2), (0, 3, 1, 2)))
     return (s.emit(relax.op.permute_dims(x, axes)),)
+
+
+def joined(s: Sketch) -> tuple[Any, ...]:
+    """Sums and activations side by side, and their concatenation, as at the end of a cell of branches."""
+    x = s.image(8, 512)
+    shape, states, parts = shape_of(x), [x], []
+    for _ in range(s.rng.choice((2, 3, 4, 4, 5, 6))):
+        states.append(s.input(shape) if s.rng.random() < 0.7 else s.rng.choice(states))
+        what = s.rng.choice(("sum", "sum", "sum", "pool", "activation", "same"))
+        if what == "sum":
+            parts.append(s.add(states[-1], s.rng.choice(states)))
+        elif what == "pool":
+            parts.append(s.add(s.pool(states[-1], 3, 1), s.rng.choice(states)))
+        else:
+            parts.append(s.activation(states[-1], ("relu",) if what == "activation" else ("none",)))
+    return (s.activation(s.emit(relax.op.concat(parts, 1)), ("relu", "relu", "none")),)
 
 
 def convolutions(s: Sketch) -> tuple[Any, ...]:

@@ -16,7 +16,8 @@ from tvm import relax
 
 import collage.collect
 from collage.choose import create, resolve_backends
-from collage.collect import collect, draw_variants, whole_workloads
+from collage.collect import collect
+from collage.collect_draws import draw_variants, whole_workloads
 from collage.collect_outliers import Point, better, doubtful
 from collage.collect_variants import Change, extents_of, propose, skeleton, vary
 from collage.cost import Cost

@@ -14,7 +14,8 @@ import collage.collect
 from collage.backends.onnxruntime import ONNXRuntimeBackend
 from collage.backends.tvm import TVMBackend
 from collage.candidates import PartitionSpec
-from collage.collect import collect, draw_candidates
+from collage.collect import collect
+from collage.collect_draws import draw_candidates
 from collage.collect_families import TURNS, draw_network, families_named
 from collage.collect_sketch import Sketch, shape_of
 from collage.cost import Cost
