@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from tvm import s_tir, tirx
+import tvm_ffi
+from tvm import s_tir, sym, tirx
+from tvm.ir import Range
 
 from collage.backends.tvm_blocks import Axis, Block
 from collage.backends.tvm_convolution import PADDED, ROWS
@@ -212,11 +214,30 @@ def moved_into(sch: s_tir.Schedule, output: Any, loop: Any) -> bool:
         trial.reverse_compute_at(output, loop)
     except (RuntimeError, ValueError):
         return False
-    runs = prod(int(trial.get(outer).extent) for outer in trial.get_loops(output))
-    if runs != prod(int(axis.dom.extent) for axis in trial.get(output).iter_vars):
-        return False  # padded rows: two pieces would write the same elements, one of them from rows that it lacks
+    if not _once_each(trial, output):
+        return False  # two pieces would write the same elements, one of them from rows that it lacks
     sch.reverse_compute_at(output, loop)
     return True
+
+
+def _once_each(sch: s_tir.Schedule, rv: Any) -> bool:
+    """Whether the loops around a block visit each of its elements, and none twice.
+
+    Padded rows visit some too often; so do pieces that share an output channel, as a transposed convolution has them
+    whose phases a tile of rows does not keep together. Their number alone may be right by chance.
+    """
+    loops = [sch.get(loop) for loop in sch.get_loops(rv)]
+    block = sch.get(rv)
+    if prod(int(loop.extent) for loop in loops) != prod(int(axis.dom.extent) for axis in block.iter_vars):
+        return False
+    if not loops:
+        return True
+    realized: list[Any] = []
+    tvm_ffi.structural_walk(loops[-1].body, (s_tir.SBlockRealize, realized.append))
+    domains = {loop.loop_var: Range.from_min_extent(loop.min, loop.extent) for loop in loops}
+    node = next(node for node in realized if node.block.same_as(block))
+    found = sym.detect_iter_map(node.iter_values, domains, node.predicate, "bijective")
+    return len(found.indices) > 0
 
 
 def finish_tile(sch: s_tir.Schedule, copy: Any, at: Any, plan: Plan) -> None:

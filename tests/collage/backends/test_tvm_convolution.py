@@ -133,6 +133,8 @@ TRANSPOSED = {
     "uneven": ((2, 6, 5, 7), (6, 4, 5, 3), {"strides": (3, 2), "padding": (1, 0)}),
     "kernel smaller than stride": ((1, 4, 5, 5), (4, 4, 2, 2), {"strides": (3, 3)}),
     "wide": ((1, 16, 16, 16), (16, 24, 4, 4), {"strides": (2, 2), "padding": (1, 1)}),
+    # Tiles of 14 rows, of which 4 are an output channel; 4 x 7 x 17 x 4 is 14 x 136 by chance.
+    "channels over several tiles": ((1, 64, 68, 68), (64, 14, 2, 2), {"strides": (2, 2)}),
 }
 
 
