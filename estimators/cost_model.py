@@ -13,6 +13,7 @@ from __future__ import annotations
 import copy
 import importlib.metadata
 import os
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -25,6 +26,7 @@ from collage.records import Record
 from collage.search import Parameterised
 from estimators.cost_model_backend import BackendModel, Held, fit_backend
 from estimators.cost_model_calibration import Calibration
+from estimators.cost_model_contrast import Contrast, fit_contrasts, moved
 from estimators.cost_model_data import TrainingSet, training_set
 from estimators.cost_model_drift import without_drift
 from estimators.cost_model_file import read_model, write_model
@@ -52,6 +54,7 @@ class CostModel(Parameterised):
     Attributes
     ----------
     backends_: backend -> its model.
+    contrasts_: how backends that take the same workloads differ.
     calibrations_: backend -> how its model was adapted to the device; empty where the model was learned there.
     device_, device_info_, protocol_: where and how the latencies were measured.
     training_: fingerprint and number of records, their numbers of threads, and how many were ignored, by reason; of a
@@ -115,6 +118,8 @@ class CostModel(Parameterised):
                 its = Held(pooled[1].log_seconds[chosen] + shift, pooled[1].half_widths[chosen])
             self.backends_[name] = model
             held.log_seconds[chosen], held.half_widths[chosen] = its.log_seconds, its.half_widths
+        own = {name: self.backends_[name] for name, count in Counter(names).items() if count >= LEAST_PER_BACKEND}
+        self.contrasts_ = fit_contrasts(own, data, table, self.rounds, settings)
         self.training_set_: TrainingSet | None = data
         self.held_: Held | None = held
         return self
@@ -209,6 +214,7 @@ class CostModel(Parameterised):
             "protocol": self.protocol_,
             "parameters": self.get_params(),
             "backends": {name: model.as_dict() for name, model in self.backends_.items()},
+            "contrasts": [contrast.as_dict() for contrast in self.contrasts_],
             "calibrations": {name: found.as_dict() for name, found in self.calibrations_.items()},
         }
         write_model(path, content)
@@ -222,6 +228,9 @@ class CostModel(Parameterised):
             model.backends_ = {
                 name: BackendModel.from_dict(part, model.threads) for name, part in content["backends"].items()
             }
+            model.contrasts_ = tuple(Contrast.from_dict(part, model.threads) for part in content["contrasts"])
+            if not {name for c in model.contrasts_ for name in (c.first, c.second)} <= set(model.backends_):
+                raise ValueError("its contrasts are of backends that it does not know")
             model.calibrations_ = {name: Calibration.from_dict(part) for name, part in content["calibrations"].items()}
         except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise CollageError(
@@ -253,7 +262,8 @@ class CostModel(Parameterised):
         for name in sorted(set(names)):
             chosen = np.flatnonzero(names == name)
             part = table.take(chosen)
-            told = self.backends_[name].predict(part)
+            alone, width = self.backends_[name].predict(part)
+            told = moved(self.contrasts_, self.backends_, name, part, alone), width
             if name in self.calibrations_:
                 told = self.calibrations_[name].apply(part, *told)
             center[chosen], half[chosen] = told

@@ -26,7 +26,7 @@ _RUN = 100
 _LEAST_NETWORKS = 5
 _ERROR_ROUNDS = 60
 #: Log errors beyond these count linearly: of the latency, and of the logarithm of the error's size.
-_SLOPE, _ERROR_SLOPE = 0.1, 0.3
+SLOPE, _ERROR_SLOPE = 0.1, 0.3
 #: Log error below which workloads are not told apart: the noise of measuring.
 _NOISE = 0.02
 #: Share of a workload that is of kinds never seen beyond which its latency is a guess.
@@ -65,7 +65,7 @@ class Point:
     ) -> Point:
         analytic = Analytic.fit(table.work, log_seconds, weights)
         inputs, sums, _ = tree_inputs(analytic, table)
-        return cls(analytic, Trees.fit(inputs, log_seconds - sums, weights, rounds, _SLOPE, settings))
+        return cls(analytic, Trees.fit(inputs, log_seconds - sums, weights, rounds, SLOPE, settings))
 
     def predict(self, table: FeatureTable) -> tuple[np.ndarray, np.ndarray]:
         """Log seconds; and the inputs of the error: the correction's, and the share of work never seen."""

@@ -9,6 +9,7 @@
 | `device`, `device_info`, `protocol` | where and how the latencies were measured |
 | `parameters` | the model's constructor parameters |
 | `backends` | backend -> its costs per unit of work, trees (XGBoost's own JSON), quantile, shift, reach |
+| `contrasts` | two backends and trees, for each two that take the same workloads |
 | `calibrations` | backend -> coefficients and widening, where the model was adapted to another machine |
 """
 
@@ -25,7 +26,7 @@ from collage.errors import CollageError
 from estimators.features_table import FEATURE_VERSION, TOTAL_NAMES, WORK_NAMES
 
 FORMAT = "collage-cost-model"
-VERSION = 2
+VERSION = 3
 _FIELDS = {
     "libraries": dict,
     "training": dict,
@@ -34,6 +35,7 @@ _FIELDS = {
     "protocol": str,
     "parameters": dict,
     "backends": dict,
+    "contrasts": list,
     "calibrations": dict,
 }
 

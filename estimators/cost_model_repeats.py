@@ -2,6 +2,7 @@
 
 On a shared machine a latency that is measured again comes out a tenth higher or lower, and small ones a quarter. The
 errors of measurements that lie far apart in time are independent: their mean is nearer to the truth than the newest.
+What whole sessions of measuring have in common is taken out before (`estimators.cost_model_sessions`).
 """
 
 from __future__ import annotations
@@ -14,18 +15,20 @@ from typing import TypeVar
 import numpy as np
 
 from collage.records import Record
+from estimators.cost_model_sessions import leveled
 
 _Key = TypeVar("_Key", bound=Hashable)
 
 
 def one_of_each(records: Iterable[tuple[_Key, Record]]) -> Mapping[_Key, Record]:
-    """The newest record of each key, with the geometric mean of the latencies of all that have one, and the time of
-    the oldest, which tells beside what it was measured.
+    """The newest record of each key, with the geometric mean of the leveled latencies of all that have one, and the
+    time of the oldest, which tells beside what it was measured.
 
     The newest says whether the backend can run it at all; one that it cannot has no latency.
     """
     found: dict[_Key, list[Record]] = defaultdict(list)
-    for key, record in sorted(records, key=lambda pair: (pair[1].timestamp, pair[1].key.digest)):
+    ordered = sorted(records, key=lambda pair: (pair[1].timestamp, pair[1].key.digest))
+    for (key, _), record in zip(ordered, leveled(ordered), strict=True):
         found[key].append(record)
     return {key: _mean(several) for key, several in found.items()}
 

@@ -115,12 +115,14 @@ def test_a_truncated_model_is_refused(saved: Path) -> None:
     ("fields", "words"),
     [
         ({"format": "something else"}, "is no cost model"),
-        ({"version": 99}, "version 99, not 2"),
+        ({"version": 99}, "version 99, not 3"),
         ({"feature_version": 0}, "features of version 0"),
         ({"work_features": []}, "other features"),
         ({"backends": []}, "'backends' is missing or malformed"),
         ({"backends": {"tvm": {"analytic": {}}}}, "damaged cost model"),
         ({"parameters": {"colour": "blue"}}, "damaged cost model"),
+        ({"contrasts": {}}, "'contrasts' is missing or malformed"),
+        ({"contrasts": [{"first": "tvm"}]}, "damaged cost model"),
     ],
 )
 def test_a_foreign_model_is_refused(saved: Path, fields: dict, words: str) -> None:
