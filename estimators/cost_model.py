@@ -13,8 +13,7 @@ from __future__ import annotations
 import copy
 import importlib.metadata
 import os
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -24,17 +23,15 @@ from collage.errors import CollageError
 from collage.estimate import Workload
 from collage.records import Record
 from collage.search import Parameterised
-from estimators.cost_model_backend import BackendModel, Held, fit_backend
+from estimators.cost_model_backend import BackendModel, Held
 from estimators.cost_model_calibration import Calibration
-from estimators.cost_model_contrast import Contrast, fit_contrasts, moved
+from estimators.cost_model_contrast import Contrast, moved
 from estimators.cost_model_data import TrainingSet, training_set
-from estimators.cost_model_drift import without_drift
 from estimators.cost_model_file import read_model, write_model
+from estimators.cost_model_fit import fit_all
 from estimators.features import FeatureTable, Roofline, Task, features_of
 
 Items = Sequence[Workload | Record]
-#: A backend with fewer records has its model learned from all backends' records, and only its level from its own.
-LEAST_PER_BACKEND = 100
 #: A backend with fewer records is calibrated by those of all backends.
 LEAST_PER_CALIBRATION = 15
 _Model = TypeVar("_Model", bound="CostModel")
@@ -96,32 +93,10 @@ class CostModel(Parameterised):
         self.calibrations_: dict[str, Calibration] = {}
         table = self._table([_task_of_record(record) for record in data.records])
         settings = {"seed": self.seed, "nthread": self.threads}
-        names = np.array([record.key.backend for record in data.records])
-        data = replace(data, log_seconds=_without_drift(data, table, names, settings))
-        held = Held(np.zeros(len(names)), np.zeros(len(names)))
-
-        def learned(rows: np.ndarray) -> tuple[BackendModel, Held]:
-            each = (data.log_seconds[rows], data.weights[rows], data.groups[rows], data.designed[rows])
-            return fit_backend(table.take(rows), *each, self.rounds, self.coverage, settings)
-
-        self.backends_: dict[str, BackendModel] = {}
-        pooled: tuple[BackendModel, Held] | None = None
-        for name in sorted(set(names)):
-            chosen = np.flatnonzero(names == name)
-            if len(chosen) >= LEAST_PER_BACKEND:
-                model, its = learned(chosen)
-            else:
-                if pooled is None:
-                    pooled = learned(np.arange(len(names)))
-                shift = float(np.median(data.log_seconds[chosen] - pooled[1].log_seconds[chosen]))
-                model = replace(pooled[0], shift=shift)
-                its = Held(pooled[1].log_seconds[chosen] + shift, pooled[1].half_widths[chosen])
-            self.backends_[name] = model
-            held.log_seconds[chosen], held.half_widths[chosen] = its.log_seconds, its.half_widths
-        own = {name: self.backends_[name] for name, count in Counter(names).items() if count >= LEAST_PER_BACKEND}
-        self.contrasts_ = fit_contrasts(own, data, table, self.rounds, settings)
-        self.training_set_: TrainingSet | None = data
-        self.held_: Held | None = held
+        fitted = fit_all(data, table, self.rounds, self.coverage, settings)
+        self.backends_, self.contrasts_ = fitted.backends, fitted.contrasts
+        self.training_set_: TrainingSet | None = fitted.data
+        self.held_: Held | None = fitted.held
         return self
 
     def calibrated(self: _Model, records: Iterable[Record]) -> _Model:
@@ -286,17 +261,6 @@ class CostModel(Parameterised):
     def _require_fitted(self) -> None:
         if not hasattr(self, "backends_"):
             raise CollageError("this cost model is not fitted: call fit(records), or CostModel.load(path)")
-
-
-def _without_drift(
-    data: TrainingSet, table: FeatureTable, names: np.ndarray, settings: Mapping[str, Any]
-) -> np.ndarray:
-    """The log seconds of all backends, each corrected by its own drift."""
-    result = data.log_seconds.copy()
-    for name in np.unique(names) if data.designed.any() else ():
-        rows = np.flatnonzero(names == name)
-        result[rows] = without_drift(table.take(rows), result[rows], data.weights[rows], data.designed[rows], settings)
-    return result
 
 
 def _facts_of(data: TrainingSet) -> dict[str, Any]:
