@@ -3,8 +3,8 @@
 The candidates of some networks, and variants of them: the same operators on other shapes (`collage.collect_variants`).
 And candidates of blocks that belong to no network (`collage.collect_families`). Which, `collage.collect_draws` says.
 
-One structure is measured once; what the records hold is not measured again; the same seed draws the same
-variants and blocks, so that an interrupted collection goes on where it was.
+One structure is measured once; what the records hold is not measured again; the same seed draws the same variants and
+blocks, so that an interrupted collection goes on where it was.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from estimators.features import FeatureTable
 #: Share of the workloads of each of two backends that both must have been measured on. A backend that takes others, too
 #: (several outputs, no anchor) has no ratio for those, and one learned without them misleads.
 _SHARED = 0.9
-#: Fewer common workloads are too few for a model.
+#: Fewer common workloads are too few for a model: as few as a backend has whose model is learned from all of them.
 _LEAST = 100
 #: How far differences of predictions move towards the ratio's.
 _PULL = 0.9
@@ -68,15 +68,14 @@ def fit_contrasts(
 
     Parameters
     ----------
-    models: of the backends with enough records for a model of their own.
+    models: of all backends.
     data, table: what these learned from.
     rounds: of boosting.
     settings: XGBoost's: seed and threads.
     """
     rows: dict[str, dict[tuple[str, int], int]] = {name: {} for name in models}
     for row, record in enumerate(data.records):
-        if record.key.backend in rows:
-            rows[record.key.backend][record.key.structure, record.key.threads] = row
+        rows[record.key.backend][record.key.structure, record.key.threads] = row
     found = []
     for first, second in combinations(sorted(models), 2):
         both = [workload for workload in rows[first] if workload in rows[second]]
@@ -106,7 +105,7 @@ def moved(
     result = log_seconds.copy()
     for contrast in own:
         rival, sign = (contrast.second, 1.0) if name == contrast.first else (contrast.first, -1.0)
-        asked = models[rival].predict(table)[0] + sign * contrast.predict(models, table)
+        asked = models[rival].point.predict(table)[0] + sign * contrast.predict(models, table)
         result += _PULL / (len(own) + 1) * (asked - log_seconds)
     return result
 

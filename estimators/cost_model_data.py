@@ -10,13 +10,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 
 import numpy as np
 
 from collage.errors import CollageError
 from collage.records import Record
 from estimators.cost_model_repeats import one_of_each
+from estimators.cost_model_sessions import numbered, stretches
 
 #: Fewer are no training set.
 LEAST = 30
@@ -102,7 +102,7 @@ def training_set(
     _require_one("devices", {r.key.device for r in chosen}, "train on the records of one machine")
     _require_one("measuring protocols", {r.key.protocol for r in chosen}, "train on records that were measured alike")
     marks = np.array([mark for _, (_, mark) in kept], dtype=bool)
-    numbers = _pauses(chosen) if groups is None else _numbered([str(group) for _, (group, _) in kept])
+    numbers = stretches(chosen, PAUSE_S) if groups is None else numbered([str(group) for _, (group, _) in kept])
     numbers[marks] = -1
     return TrainingSet(
         records=chosen,
@@ -154,13 +154,3 @@ def _weights(records: Sequence[Record]) -> np.ndarray:
     few = _ONE_SAMPLE**2 / np.maximum(1, [r.samples for r in records])
     weights = 1.0 / (_REPRODUCIBLE**2 + relative**2 + few)
     return np.asarray(weights / weights.mean())
-
-
-def _pauses(records: Sequence[Record]) -> np.ndarray:
-    times = np.array([datetime.fromisoformat(r.timestamp).timestamp() for r in records])
-    return np.concatenate([[0], np.cumsum(np.diff(times) > PAUSE_S)]).astype(int)
-
-
-def _numbered(names: Sequence[str]) -> np.ndarray:
-    order = {name: number for number, name in enumerate(dict.fromkeys(names))}
-    return np.array([order[name] for name in names])

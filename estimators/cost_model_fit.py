@@ -57,13 +57,11 @@ def fit_all(
         return fit_backend(table.take(rows), *each, rounds, coverage, settings)
 
     models: dict[str, BackendModel] = {}
-    own: dict[str, BackendModel] = {}
     pooled: tuple[BackendModel, Held] | None = None
     for name in sorted({record.key.backend for record in data.records}):
         chosen = np.flatnonzero(names == name)
         if len(chosen) >= LEAST_PER_BACKEND:
-            own[name], its = learned(chosen)
-            models[name] = own[name]
+            models[name], its = learned(chosen)
         else:
             if pooled is None:
                 pooled = learned(np.arange(len(names)))
@@ -71,7 +69,7 @@ def fit_all(
             models[name] = replace(pooled[0], shift=shift)
             its = Held(pooled[1].log_seconds[chosen] + shift, pooled[1].half_widths[chosen])
         held.log_seconds[chosen], held.half_widths[chosen] = its.log_seconds, its.half_widths
-    return Fitted(models, fit_contrasts(own, data, table, rounds, settings), data, held)
+    return Fitted(models, fit_contrasts(models, data, table, rounds, settings), data, held)
 
 
 def _without_drift(

@@ -19,7 +19,7 @@ import numpy as np
 from collage.records import Record
 
 #: Seconds without a measurement after which the next one belongs to another session.
-PAUSE_S = 900.0
+_PAUSE_S = 900.0
 #: A session with fewer workloads that were measured in others, too, is left as it is.
 _LINKS = 30
 _ROUNDS = 50
@@ -39,7 +39,7 @@ def leveled(pairs: Sequence[tuple[Hashable, Record]]) -> list[Record]:
             rows[record.key.device, record.key.threads, record.key.backend].append(row)
     for chosen in rows.values():
         taken = [result[row] for row in chosen]
-        excess = _excess(_numbered([pairs[row][0] for row in chosen]), _sessions(taken), taken)
+        excess = _excess(numbered([pairs[row][0] for row in chosen]), stretches(taken, _PAUSE_S), taken)
         for row, much in zip(chosen, excess.tolist(), strict=True):
             if much:
                 record = result[row]
@@ -68,14 +68,16 @@ def _excess(workloads: np.ndarray, sessions: np.ndarray, records: Sequence[Recor
     return np.asarray(effects[sessions])
 
 
-def _sessions(records: Sequence[Record]) -> np.ndarray:
+def stretches(records: Sequence[Record], pause_s: float) -> np.ndarray:
+    """A number for each record, which those share that were taken without a longer pause (seconds) between them."""
     times = np.array([datetime.fromisoformat(record.timestamp).timestamp() for record in records])
     order = np.argsort(times, kind="stable")
     numbers = np.zeros(len(times), dtype=int)
-    numbers[order[1:]] = np.cumsum(np.diff(times[order]) > PAUSE_S)
+    numbers[order[1:]] = np.cumsum(np.diff(times[order]) > pause_s)
     return numbers
 
 
-def _numbered(keys: Sequence[Hashable]) -> np.ndarray:
+def numbered(keys: Sequence[Hashable]) -> np.ndarray:
+    """A number for each key, in the order in which they appear."""
     order: dict[Hashable, int] = {}
     return np.array([order.setdefault(key, len(order)) for key in keys])
