@@ -14,7 +14,16 @@ from typing import Any
 
 from tvm import relax
 
-from collage.collect_operators import convolutions, grouped, joined, pointwise, windows
+from collage.collect_operators import (
+    convolutions,
+    grouped,
+    joined,
+    moves,
+    pointwise,
+    pooling,
+    products,
+    volumes,
+)
 from collage.collect_sequences import attention, elementwise, embedding, encoder, feed_forward, recurrent
 from collage.collect_sketch import EXTENTS, MOST_ELEMENTS, Sketch, shape_of
 from collage.errors import CollageError
@@ -253,5 +262,6 @@ def _cell(s: Sketch, before: Any, now: Any, channels: int) -> Any:
 TURNS: tuple[Family, ...] = (
     volume, transposed, cell, inverted, recurrent, stack, plain, attention, separable, volume, bottleneck, feed_forward,
     pools, transposed, elementwise, cell, recurrent, inverted, encoder, stack, inception, volume, elementwise, plain,
-    bottleneck, embedding, basic, separable, pointwise, grouped, windows, convolutions, pointwise, joined,
+    bottleneck, embedding, basic, separable, pointwise, grouped, moves, convolutions, pointwise, joined, pooling,
+    volumes, products,
 )  # fmt: skip

@@ -33,15 +33,26 @@ def pointwise(s: Sketch) -> tuple[Any, ...]:
     return (x,)
 
 
-def windows(s: Sketch) -> tuple[Any, ...]:
-    """A pool, a mean, or a move of data: pad, slice, concatenation, permutation."""
-    what = s.rng.choice(("pool", "pool", "pool", "mean", "pad", "slice", "concat", "concat", "permute"))
-    x = s.volume(8, 512) if what in ("pool", "mean") and s.rng.random() < 0.25 else s.image(8, 1024)
+def pooling(s: Sketch) -> tuple[Any, ...]:
+    """A pool, of a picture as it comes or padded before, and sums with what it gives."""
+    x = s.volume(8, 512) if s.rng.random() < 0.15 else s.image(8, 1024)
+    window, stride = s.rng.choice(((1, 2), (2, 1), (2, 2), (3, 1), (3, 1), (3, 2), (3, 2), (5, 1), (5, 2)))
     _, channels, *extents = shape_of(x)
-    if what == "pool":
-        window = s.rng.choice((2, 3, 3, 3, 5))
-        x = s.pool(x, window if min(extents) >= window else 1, s.rng.choice((1, 1, 2, 2)))
-        return (s.add(x, s.input(shape_of(x))) if s.rng.random() < 0.3 else x,)
+    padded = min(extents) < window or s.rng.random() < 0.5
+    if not padded and s.rng.random() < 0.5:  # the odd extents that an asymmetric padding leaves
+        x = s.input((1, channels, *(extent + 1 for extent in extents)))
+    y = s.pool(x, window if min(extents) >= window else 1, stride, padded)
+    for _ in range(s.rng.choice((0, 0, 1, 2))):
+        other = s.input(shape_of(y))
+        y = s.add(y, other) if s.rng.random() < 0.5 else s.add(other, y)
+    return (y,)
+
+
+def moves(s: Sketch) -> tuple[Any, ...]:
+    """A mean, or a move of data: pad, slice, concatenation, permutation."""
+    what = s.rng.choice(("mean", "pad", "slice", "concat", "concat", "permute"))
+    x = s.volume(8, 512) if what == "mean" and s.rng.random() < 0.25 else s.image(8, 1024)
+    _, channels, *extents = shape_of(x)
     if what == "mean":
         return (s.emit(relax.op.mean(x, list(range(2, 2 + len(extents))), s.rng.random() < 0.7)),)
     if what == "pad":
@@ -73,22 +84,41 @@ def joined(s: Sketch) -> tuple[Any, ...]:
 
 
 def convolutions(s: Sketch) -> tuple[Any, ...]:
-    """One convolution, dense, depthwise or over three axes, with or without what follows it."""
-    kind = s.rng.choice(("dense", "dense", "dense", "depthwise", "volume"))
+    """One convolution over two axes, dense or depthwise, with or without what follows it."""
     biased = s.rng.random() < 0.7
-    if kind == "volume":
-        kernel = s.rng.choice(((1, 1, 1), (1, 1, 1), (3, 3, 3), (3, 3, 3), (1, 3, 3), (3, 1, 1)))
-        x = s.convolution(s.volume(8, 1024), s.size(8, 1024), kernel, s.rng.choice((1, 1, 2)), 1, biased)
-    elif kind == "depthwise":
+    if s.rng.random() < 0.25:
         x = s.image(16, 1280)
         window = s.rng.choice((3, 3, 5, 7))
         x = s.convolution(x, shape_of(x)[1], (window, window), s.rng.choice((1, 1, 2)), shape_of(x)[1], biased)
     else:
         window = s.rng.choice((1, 1, 1, 3, 3, 5))
         x = s.convolution(s.image(16, 2048), s.size(16, 2048), (window, window), s.rng.choice((1, 1, 1, 2)), 1, biased)
-    if biased and s.rng.random() < 0.25:
-        x = s.add(x, s.input(shape_of(x)))
-    return (s.activation(x, ("relu", "relu", "clip", "none", "none")) if biased else x,)
+    return (_followed(s, x, ("relu", "relu", "clip", "none", "none")) if biased else x,)
+
+
+def volumes(s: Sketch) -> tuple[Any, ...]:
+    """One convolution over three axes, with or without what follows it."""
+    biased = s.rng.random() < 0.7
+    kernel = s.rng.choice(((1, 1, 1), (1, 1, 1), (1, 1, 1), (3, 3, 3), (3, 3, 3), (1, 3, 3), (3, 1, 1), (5, 5, 5)))
+    x = s.convolution(s.volume(16, 2048), s.size(16, 2048), kernel, s.rng.choice((1, 1, 2)), 1, biased)
+    return (_followed(s, x, ("relu", "relu", "none")) if biased else x,)
+
+
+def products(s: Sketch) -> tuple[Any, ...]:
+    """One matrix product, of a vector or of many rows, and the gates that follow it."""
+    rows = s.rng.choice((1, 1, 1, 1, 1, 2, 4, 8, 16, 32, 64, 128, 256, 384))
+    width, out = s.size(64, 4096), s.size(64, 4096)
+    while width * out > MOST_ELEMENTS:
+        out //= 2
+    x = s.linear(s.input((1, rows, width) if rows > 1 and s.rng.random() < 0.5 else (rows, width)), out, False)
+    x = s.bias(x, -1) if s.rng.random() < 0.4 else x
+    for _ in range(s.rng.choice((0, 1, 1, 2, 3, 4))):
+        what = s.rng.choice(("add", "add", "multiply", "activation", "activation"))
+        if what == "activation":
+            x = s.activation(x, ("sigmoid", "tanh", "relu"))
+        else:
+            x = s.emit((relax.op.add if what == "add" else relax.op.multiply)(x, s.input(shape_of(x))))
+    return (x,)
 
 
 def grouped(s: Sketch) -> tuple[Any, ...]:
@@ -109,6 +139,13 @@ def grouped(s: Sketch) -> tuple[Any, ...]:
         x = s.convolution(x, out, (s.rng.choice((3, 3, 3, 5)),) * 2, stride, groups)
         x = s.activation(x, ("relu", "relu", "clip", "silu", "none"))
     return (x if alone else s.convolution(x, s.size(32, 512), (1, 1)),)
+
+
+def _followed(s: Sketch, x: Any, names: tuple[str, ...]) -> Any:
+    """Sometimes a residual connection, then one of the activations."""
+    if s.rng.random() < 0.25:
+        x = s.add(x, s.input(shape_of(x)))
+    return s.activation(x, names)
 
 
 def _tensor(s: Sketch) -> Any:

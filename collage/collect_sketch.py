@@ -55,7 +55,10 @@ class Sketch:
 
     def volume(self, low: int, high: int) -> Any:
         """An input of so many channels, on three axes, the first of which is time."""
-        extent, frames = self.rng.choice((4, 7, 8, 14, 14, 16, 28, 28, 32, 56)), self.rng.choice((1, 2, 4, 4, 8, 8, 16))
+        extent, frames = (
+            self.rng.choice((4, 4, 7, 7, 8, 14, 14, 16, 28, 28, 32, 56)),
+            self.rng.choice((1, 1, 2, 2, 4, 4, 8, 8, 16)),
+        )
         most = max(low, min(high, MOST_ELEMENTS // (extent * extent * frames)))
         return self.input((1, self.size(low, most), frames, extent, extent))
 
@@ -119,10 +122,10 @@ class Sketch:
             return self.emit(relax.op.multiply(x, self.emit(relax.op.sigmoid(x))))
         return self.emit({"relu": relax.op.nn.relu, "tanh": relax.op.tanh, "sigmoid": relax.op.sigmoid}[name](x))
 
-    def pool(self, x: Any, window: int, stride: int) -> Any:
-        """The maximum or the mean of windows over two axes or three."""
+    def pool(self, x: Any, window: int, stride: int, padded: bool = True) -> Any:
+        """The maximum or the mean of windows over two axes or three; windows of odd size can be padded."""
         axes = len(shape_of(x)) - 2
-        padding = (window // 2 if window % 2 else 0,) * 2 * axes
+        padding = (window // 2 if padded and window % 2 else 0,) * 2 * axes
         pools = (
             (relax.op.nn.max_pool2d, relax.op.nn.avg_pool2d)
             if axes == 2
