@@ -54,7 +54,7 @@ class Record:
     seconds: median latency; None when invalid.
     spread: half-width of the confidence interval of the median, in seconds.
     samples: number of timed samples behind the median.
-    timings: the samples themselves, in seconds, in the order in which they were taken; may be left out.
+    timings: the samples themselves, in seconds to five digits, in the order in which they were taken; may be left out.
     reason: why it is invalid, or why measuring stopped.
     label: a short name for people.
     operators: operator names in execution order.
@@ -117,7 +117,7 @@ class Record:
             seconds=None if cost.is_invalid else float(cost.seconds),
             spread=float(cost.spread),
             samples=cost.samples,
-            timings=tuple(float(t) for t in timings),
+            timings=tuple(_rounded(t) for t in timings),
             reason=cost.reason.encode("utf-8", "replace").decode(),  # a child's output may hold bytes that are no text
             label=label,
             operators=tuple(operators),
@@ -177,6 +177,11 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
     "versions": (dict,),
     "timestamp": (str,),
 }
+
+
+def _rounded(seconds: float) -> float:
+    """To five significant digits: far finer than any sample repeats, and a third of the text."""
+    return float(f"{seconds:.5g}")
 
 
 def cost_of(status: str, seconds: float | None, spread: float, samples: int, reason: str) -> Cost:

@@ -60,7 +60,8 @@ def test_a_plan_is_found_in_spite_of_faulty_backends(tmp_path: Path) -> None:
 def test_a_tuning_process_killed_in_mid_run_resumes_without_measuring_anything_twice(tmp_path: Path) -> None:
     records = tmp_path / "records.db"
     command = [sys.executable, "-m", "tests.e2e.tune_tiny", str(records)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    litter = {**os.environ, "TMPDIR": str(tmp_path)}  # what it had no time to remove goes with this folder
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True, env=litter)
     deadline = time.monotonic() + 300
     while _count(records) < 12 and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.05)

@@ -66,6 +66,12 @@ def test_a_wrong_record_is_an_error(record, change: dict[str, object]) -> None:
         replace(record(), **change)
 
 
+def test_samples_are_recorded_to_five_digits(key) -> None:
+    put = Record.of(key(), Cost(6.720200326526538e-05), timings=(6.720200326526538e-05, 0.1 + 0.2, 0.0))
+    assert put.timings == (6.7202e-05, 0.3, 0.0)
+    assert put.seconds == 6.720200326526538e-05
+
+
 def test_the_latest_record_of_a_key_stays(database, record) -> None:
     database.put(record(cost=Cost(1.0)))
     database.put(record(cost=Cost(2.0)))
