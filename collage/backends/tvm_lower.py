@@ -14,6 +14,7 @@ import tvm
 from tvm import relax
 from tvm.relax.backend.cpu_generic import pipeline as cpu_pipeline
 
+from collage.backends.tvm_flatten import flatten_addresses
 from collage.backends.tvm_legalize import LEGALIZATIONS
 from collage.backends.tvm_math import use_vector_math
 from collage.backends.tvm_partition import fuse_partitions, is_scheduled
@@ -95,7 +96,7 @@ def schedule_kernels(mod: Any, target: tvm.target.Target, records: TuningRecords
         if isinstance(func, tvm.tirx.PrimFunc) and not is_scheduled(func):
             tuned = records.scheduled(func, target) if records is not None else None
             done = tuned if tuned is not None else schedule(func, target)
-            updated[gv] = use_vector_math(done).with_attr("tirx.is_scheduled", True)
+            updated[gv] = use_vector_math(flatten_addresses(done)).with_attr("tirx.is_scheduled", True)
     result = mod.clone()
     result.update(tvm.IRModule(updated))
     return result
