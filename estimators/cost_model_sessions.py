@@ -4,7 +4,7 @@ On a shared machine all that is measured in one hour takes a tenth longer than i
 sessions tells by how much: the logarithm of a latency is what the workload takes plus what the session adds (a block
 design, Fisher 1935), and both are found by polishing (Tukey 1977): the mean of a workload over its sessions, and the
 median of a session over its workloads, in turns. Blocks that were measured in one session only, between repeated ones,
-are so brought to the level of the others.
+are so brought to the level of the others. Then the same is done for the minutes of each session.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from collage.records import Record
 
 #: Seconds without a measurement after which the next one belongs to another session.
 _PAUSE_S = 900.0
-#: A session with fewer workloads that were measured in others, too, is left as it is.
+#: Length of a part of a session, in seconds.
+_PART_S = 150.0
+#: A session or a part of one with fewer workloads that were measured in others, too, is left as it is.
 _LINKS = 30
 _ROUNDS = 50
 
@@ -39,7 +41,11 @@ def leveled(pairs: Sequence[tuple[Hashable, Record]]) -> list[Record]:
             rows[record.key.device, record.key.threads, record.key.backend].append(row)
     for chosen in rows.values():
         taken = [result[row] for row in chosen]
-        excess = _excess(numbered([pairs[row][0] for row in chosen]), stretches(taken, _PAUSE_S), taken)
+        workloads = numbered([pairs[row][0] for row in chosen])
+        excess = np.zeros(len(chosen))
+        for parts in (stretches(taken, _PAUSE_S), stretches(taken, _PAUSE_S, _PART_S)):
+            values = np.log([record.seconds or 1.0 for record in taken]) - excess
+            excess += _excess(workloads, parts, values)
         for row, much in zip(chosen, excess.tolist(), strict=True):
             if much:
                 record = result[row]
@@ -47,9 +53,8 @@ def leveled(pairs: Sequence[tuple[Hashable, Record]]) -> list[Record]:
     return result
 
 
-def _excess(workloads: np.ndarray, sessions: np.ndarray, records: Sequence[Record]) -> np.ndarray:
+def _excess(workloads: np.ndarray, sessions: np.ndarray, values: np.ndarray) -> np.ndarray:
     """By how much (of the logarithm) the session of each record was slower than the mean of all."""
-    values = np.log([record.seconds or 1.0 for record in records])
     seen = np.unique(np.column_stack([workloads, sessions]), axis=0)
     repeated = (np.bincount(seen[:, 0]) > 1)[workloads]
     linked = np.bincount(sessions[repeated], minlength=sessions.max() + 1) >= _LINKS
@@ -68,12 +73,18 @@ def _excess(workloads: np.ndarray, sessions: np.ndarray, records: Sequence[Recor
     return np.asarray(effects[sessions])
 
 
-def stretches(records: Sequence[Record], pause_s: float) -> np.ndarray:
-    """A number for each record, which those share that were taken without a longer pause (seconds) between them."""
+def stretches(records: Sequence[Record], pause_s: float, longest_s: float = np.inf) -> np.ndarray:
+    """A number for each record, which those share that were taken without a longer pause (seconds) between them, and
+    within so many seconds.
+    """
     times = np.array([datetime.fromisoformat(record.timestamp).timestamp() for record in records])
     order = np.argsort(times, kind="stable")
+    number, begin = 0, times[order[0]] if len(order) else 0.0
     numbers = np.zeros(len(times), dtype=int)
-    numbers[order[1:]] = np.cumsum(np.diff(times[order]) > pause_s)
+    for before, row in zip([order[0], *order[:-1]] if len(order) else [], order, strict=True):
+        if times[row] - times[before] > pause_s or times[row] - begin > longest_s:
+            number, begin = number + 1, times[row]
+        numbers[row] = number
     return numbers
 
 

@@ -68,3 +68,12 @@ def test_what_has_no_latency_stays(morning: list[Record]) -> None:
     found = leveled(pairs_of([*morning, failed, *second]))
     assert found[len(morning)] == failed
     assert one_of_each(pairs_of([*morning, failed, *second]))[failed.key.structure].seconds is None
+
+
+def test_slow_minutes_of_a_session_are_told_as_well(morning: list[Record]) -> None:
+    half = len(morning) // 2
+    slow = [at(r, 0.1, 1.44) for r in morning[half:]]
+    first, second = [*morning[:half], *slow], [at(r, 5) for r in morning]
+    found = ratios(leveled(pairs_of([*first, *second])), [*morning, *morning])
+    # All are on one level: that of the mean of the logarithms, to which a quarter of the records added 44%.
+    assert found == pytest.approx(np.full(2 * len(morning), np.exp(np.log(found).mean())), rel=1e-6)
