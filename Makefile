@@ -8,8 +8,11 @@ DEV := $(VENV)/.collage-dev
 TESTS := $(VENV)/.collage-tests
 CUDA := $(VENV)/.collage-cuda
 DEMO := build/resnet50
+RECORDS := benchmarks/records/xeon-2-threads
+NETWORKS := $(addsuffix .jsonl.gz,$(RECORDS) $(addprefix $(RECORDS)-,again third fourth))
+DESIGNED := $(addsuffix .jsonl.gz,$(addprefix $(RECORDS)-,designed denser blocks operators))
 
-.PHONY: help demo test test-emulation test-slow test-conformance test-cuda lint format bench bench-networks bench-onnx clean
+.PHONY: help demo test test-emulation test-slow test-conformance test-cuda lint format bench bench-networks bench-estimators bench-onnx clean
 
 help:
 	@echo "make demo            tune a ResNet-50 over all backends, print what runs where, run the compiled model"
@@ -19,7 +22,9 @@ help:
 	@echo "make test-cuda       compile the CUDA backends against NVIDIA's headers, without a GPU (1 GB of wheels)"
 	@echo "make lint            ruff and mypy; make format applies ruff's format"
 	@echo "make bench           growth of enumeration and search with the size of the network"
-	@echo "make bench-networks  tune all ten networks (hours); make bench-onnx: the ONNX project's node tests"
+	@echo "make bench-networks  tune all ten networks (hours)"
+	@echo "make bench-estimators    cost models on networks left out, from the committed records (an hour)"
+	@echo "make bench-onnx      the ONNX project's node tests"
 
 $(DEV): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -73,6 +78,14 @@ bench: $(DEV)
 bench-networks: $(DEV)
 	@mkdir -p build
 	$(BIN)/python -m benchmarks.networks --out build/networks.jsonl
+
+bench-estimators: $(DEV)
+	$(BIN)/python -m benchmarks.repeatability $(wordlist 1,2,$(NETWORKS))
+	$(BIN)/python -m benchmarks.estimators --models roofline,ridge,nearest --out build/baselines.jsonl --records $(NETWORKS)
+	$(BIN)/python -m benchmarks.estimators --models learned --out build/learned.jsonl --keep build/left-out \
+		--end-to-end --records $(NETWORKS) --designed $(DESIGNED)
+	$(BIN)/python -m benchmarks.active --models build/left-out --end-to-end --records $(NETWORKS)
+	$(BIN)/python -m benchmarks.transfer benchmarks/records/xeon-1-thread.jsonl.gz
 
 bench-onnx: $(DEV)
 	for backend in tvm openvino onnxruntime; do $(BIN)/python -m benchmarks.onnx_node_tests --backend $$backend; done
