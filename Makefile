@@ -9,8 +9,8 @@ TESTS := $(VENV)/.collage-tests
 CUDA := $(VENV)/.collage-cuda
 DEMO := build/resnet50
 RECORDS := benchmarks/records/xeon-2-threads
-NETWORKS := $(addsuffix .jsonl.gz,$(RECORDS) $(addprefix $(RECORDS)-,again third fourth))
-DESIGNED := $(addsuffix .jsonl.gz,$(addprefix $(RECORDS)-,designed denser blocks operators))
+NETWORK_LOGS := $(addsuffix .jsonl.gz,$(RECORDS) $(addprefix $(RECORDS)-,again third fourth))
+DESIGNED_LOGS := $(addsuffix .jsonl.gz,$(addprefix $(RECORDS)-,designed denser blocks operators))
 
 .PHONY: help demo test test-emulation test-slow test-conformance test-cuda lint format bench bench-networks bench-estimators bench-onnx clean
 
@@ -80,11 +80,11 @@ bench-networks: $(DEV)
 	$(BIN)/python -m benchmarks.networks --out build/networks.jsonl
 
 bench-estimators: $(DEV)
-	$(BIN)/python -m benchmarks.repeatability $(wordlist 1,2,$(NETWORKS))
-	$(BIN)/python -m benchmarks.estimators --models roofline,ridge,nearest --out build/baselines.jsonl --records $(NETWORKS)
+	$(BIN)/python -m benchmarks.repeatability $(wordlist 1,2,$(NETWORK_LOGS))
+	$(BIN)/python -m benchmarks.estimators --models roofline,ridge,nearest --out build/baselines.jsonl --records $(NETWORK_LOGS)
 	$(BIN)/python -m benchmarks.estimators --models learned --out build/learned.jsonl --keep build/left-out \
-		--end-to-end --records $(NETWORKS) --designed $(DESIGNED)
-	$(BIN)/python -m benchmarks.active --models build/left-out --end-to-end --records $(NETWORKS)
+		--end-to-end --records $(NETWORK_LOGS) --designed $(DESIGNED_LOGS)
+	$(BIN)/python -m benchmarks.active --models build/left-out --end-to-end --records $(NETWORK_LOGS)
 	$(BIN)/python -m benchmarks.transfer benchmarks/records/xeon-1-thread.jsonl.gz
 
 bench-onnx: $(DEV)

@@ -16,13 +16,13 @@ from tvm import relax
 
 from collage.collect_operators import (
     convolutions,
+    convolutions_3d,
     grouped,
     joined,
+    matmuls,
     moves,
     pointwise,
-    pooling,
-    products,
-    volumes,
+    pools,
 )
 from collage.collect_sequences import attention, elementwise, embedding, encoder, feed_forward, recurrent
 from collage.collect_sketch import EXTENTS, MOST_ELEMENTS, Sketch, shape_of
@@ -152,8 +152,8 @@ def transposed(s: Sketch) -> tuple[Any, ...]:
     return (x,)
 
 
-def pools(s: Sketch) -> tuple[Any, ...]:
-    """Pools, and what surrounds them: pads, slices, sums, a classifier."""
+def reduction(s: Sketch) -> tuple[Any, ...]:
+    """What makes pictures smaller, with what surrounds it: pools, pads, slices, sums, a classifier."""
     x = s.image(8, 768)
     what = s.rng.choice(("pool", "pool", "sum", "factorised", "head", "head"))
     if what == "pool":
@@ -261,7 +261,7 @@ def _cell(s: Sketch, before: Any, now: Any, channels: int) -> Any:
 #: Families in the order of their turns.
 TURNS: tuple[Family, ...] = (
     volume, transposed, cell, inverted, recurrent, stack, plain, attention, separable, volume, bottleneck, feed_forward,
-    pools, transposed, elementwise, cell, recurrent, inverted, encoder, stack, inception, volume, elementwise, plain,
-    bottleneck, embedding, basic, separable, pointwise, grouped, moves, convolutions, pointwise, joined, pooling,
-    volumes, products,
+    reduction, transposed, elementwise, cell, recurrent, inverted, encoder, stack, inception, volume, elementwise,
+    plain, bottleneck, embedding, basic, separable, pointwise, grouped, moves, convolutions, pointwise, joined, pools,
+    convolutions_3d, matmuls,
 )  # fmt: skip

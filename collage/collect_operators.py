@@ -33,7 +33,7 @@ def pointwise(s: Sketch) -> tuple[Any, ...]:
     return (x,)
 
 
-def pooling(s: Sketch) -> tuple[Any, ...]:
+def pools(s: Sketch) -> tuple[Any, ...]:
     """A pool, of a picture as it comes or padded before, and sums with what it gives."""
     x = s.volume(8, 512) if s.rng.random() < 0.15 else s.image(8, 1024)
     window, stride = s.rng.choice(((1, 2), (2, 1), (2, 2), (3, 1), (3, 1), (3, 2), (3, 2), (5, 1), (5, 2)))
@@ -96,7 +96,7 @@ def convolutions(s: Sketch) -> tuple[Any, ...]:
     return (_followed(s, x, ("relu", "relu", "clip", "none", "none")) if biased else x,)
 
 
-def volumes(s: Sketch) -> tuple[Any, ...]:
+def convolutions_3d(s: Sketch) -> tuple[Any, ...]:
     """One convolution over three axes, with or without what follows it."""
     biased = s.rng.random() < 0.7
     kernel = s.rng.choice(((1, 1, 1), (1, 1, 1), (1, 1, 1), (3, 3, 3), (3, 3, 3), (1, 3, 3), (3, 1, 1), (5, 5, 5)))
@@ -104,7 +104,7 @@ def volumes(s: Sketch) -> tuple[Any, ...]:
     return (_followed(s, x, ("relu", "relu", "none")) if biased else x,)
 
 
-def products(s: Sketch) -> tuple[Any, ...]:
+def matmuls(s: Sketch) -> tuple[Any, ...]:
     """One matrix product, of a vector or of many rows, and the gates that follow it."""
     rows = s.rng.choice((1, 1, 1, 1, 1, 2, 4, 8, 16, 32, 64, 128, 256, 384))
     width, out = s.size(64, 4096), s.size(64, 4096)

@@ -55,10 +55,8 @@ class Sketch:
 
     def volume(self, low: int, high: int) -> Any:
         """An input of so many channels, on three axes, the first of which is time."""
-        extent, frames = (
-            self.rng.choice((4, 4, 7, 7, 8, 14, 14, 16, 28, 28, 32, 56)),
-            self.rng.choice((1, 1, 2, 2, 4, 4, 8, 8, 16)),
-        )
+        extent = self.rng.choice((4, 4, 7, 7, 8, 14, 14, 16, 28, 28, 32, 56))
+        frames = self.rng.choice((1, 1, 2, 2, 4, 4, 8, 8, 16))
         most = max(low, min(high, MOST_ELEMENTS // (extent * extent * frames)))
         return self.input((1, self.size(low, most), frames, extent, extent))
 

@@ -42,10 +42,10 @@ def leveled(pairs: Sequence[tuple[Hashable, Record]]) -> list[Record]:
     for chosen in rows.values():
         taken = [result[row] for row in chosen]
         workloads = numbered([pairs[row][0] for row in chosen])
+        values = np.log([record.seconds or 1.0 for record in taken])
         excess = np.zeros(len(chosen))
-        for parts in (stretches(taken, _PAUSE_S), stretches(taken, _PAUSE_S, _PART_S)):
-            values = np.log([record.seconds or 1.0 for record in taken]) - excess
-            excess += _excess(workloads, parts, values)
+        for sessions in (stretches(taken, _PAUSE_S), stretches(taken, _PAUSE_S, _PART_S)):
+            excess += _excess(workloads, sessions, values - excess)
         for row, much in zip(chosen, excess.tolist(), strict=True):
             if much:
                 record = result[row]
@@ -78,13 +78,13 @@ def stretches(records: Sequence[Record], pause_s: float, longest_s: float = np.i
     within so many seconds.
     """
     times = np.array([datetime.fromisoformat(record.timestamp).timestamp() for record in records])
-    order = np.argsort(times, kind="stable")
-    number, begin = 0, times[order[0]] if len(order) else 0.0
     numbers = np.zeros(len(times), dtype=int)
-    for before, row in zip([order[0], *order[:-1]] if len(order) else [], order, strict=True):
-        if times[row] - times[before] > pause_s or times[row] - begin > longest_s:
+    number, begin = 0, times.min(initial=np.inf)
+    before = begin
+    for row in np.argsort(times, kind="stable"):
+        if times[row] - before > pause_s or times[row] - begin > longest_s:
             number, begin = number + 1, times[row]
-        numbers[row] = number
+        numbers[row], before = number, times[row]
     return numbers
 
 
