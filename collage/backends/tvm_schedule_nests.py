@@ -13,6 +13,7 @@ from tvm import s_tir
 from collage.backends.tvm_blocks import Axis, Block
 from collage.backends.tvm_convolution import PADDED
 from collage.backends.tvm_schedule import Machine, attempt, blocks_of, is_worth_threads
+from collage.backends.tvm_schedule_rows import runs_along_rows, split_into_lanes, vectorize_lanes
 from collage.backends.tvm_schedule_tile import tile
 
 #: Reductions of at most this many elements keep their initial value inside: LLVM unrolls them, and makes vectors
@@ -38,7 +39,9 @@ def _nest(sch: s_tir.Schedule, machine: Machine, rv: Any) -> bool:
     block = Block(sch, rv)
     if not block.regular or not block.axes or not _untouched(sch, block):
         return False
-    if block.reduced:
+    if block.reduced and prod(axis.extent for axis in block.spatial) == 1 and runs_along_rows(block):
+        one_row(sch, block, machine)
+    elif block.reduced:
         plain_reduction(sch, block, machine)
     else:
         elementwise(sch, block, machine)
@@ -106,6 +109,14 @@ def threaded(sch: s_tir.Schedule, loops: list[Any], block: Block, machine: Machi
         taken += 1
     fused = sch.fuse(*loops[:taken]) if taken > 1 else loops[0]
     sch.parallel(fused)
+
+
+def one_row(sch: s_tir.Schedule, block: Block, machine: Machine) -> None:
+    """A reduction of a single row to a number."""
+    partial = split_into_lanes(sch, block, machine)
+    for rv in blocks_of(sch):
+        if sch.get(rv).name_hint in partial:
+            vectorize_lanes(sch, rv, machine)
 
 
 def plain_reduction(sch: s_tir.Schedule, block: Block, machine: Machine) -> None:

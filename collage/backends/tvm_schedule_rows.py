@@ -7,13 +7,16 @@ reduction is as written.
 
 from __future__ import annotations
 
-from math import prod
+from math import isqrt, prod
 from typing import Any
 
 from tvm import s_tir, tirx
 
 from collage.backends.tvm_blocks import Block
 from collage.backends.tvm_schedule import Machine, blocks_of, is_worth_threads
+
+#: Shorter rows that no vector divides are reduced in one chain.
+SHORT_ROW = 32
 
 
 def schedule_rows(sch: s_tir.Schedule, machine: Machine) -> bool:
@@ -41,7 +44,7 @@ def schedule_rows(sch: s_tir.Schedule, machine: Machine) -> bool:
         sch.parallel(rows)
     for rv in stages:
         if sch.get(rv).name_hint in partial:
-            vectorize_lanes(sch, rv)
+            vectorize_lanes(sch, rv, machine)
         else:
             vectorize_row(sch, rv, machine)
     return True
@@ -55,7 +58,8 @@ def runs_along_rows(block: Block) -> bool:
     last = block.reduced[-1]
     walked = [load for load in block.loads if block.stride(load, last) != 0]
     contiguous = any(block.stride(load, last) == 1 for load in walked)
-    steps = [[block.stride(load, axis) for axis in block.spatial] for load in walked]
+    outside = [axis for axis in block.spatial if axis.extent > 1]
+    steps = [[block.stride(load, axis) for axis in outside] for load in walked]
     return contiguous and all(step is not None and step >= row for of_load in steps for step in of_load)
 
 
@@ -75,39 +79,60 @@ def leading_axes(blocks: list[Block]) -> int:
 
 
 def split_into_lanes(sch: s_tir.Schedule, block: Block, machine: Machine) -> list[str]:
-    """Reduce in two vectors first, then these in half a vector, then its lanes one by one; gives the names of the
+    """Reduce in many partial results first, then these to fewer, then the last ones one by one; gives the names of the
     partial stages.
-
-    Two vectors hide some of the latency of an addition; half a vector leaves few lanes for the scalar end.
     """
     if len(block.stores) != 1:
         return []
-    lanes = machine.lanes(block.stores[0].buffer.dtype)
-    extent = prod(axis.extent for axis in block.reduced)
     spatial = [axis.loop for axis in block.spatial]
     reduced = [axis.loop for axis in block.reduced]
+    widths = partial_widths(prod(axis.extent for axis in block.reduced), machine.lanes(block.stores[0].buffer.dtype))
     sch.reorder(*spatial, *reduced)
     loop = sch.fuse(*reduced) if len(reduced) > 1 else reduced[0]
     partial: list[str] = []
-    for width in (2 * lanes, lanes // 2):
-        if width < 2 or extent % width or extent < 2 * width:
-            continue
+    for width in widths:
         _, inner = sch.split(loop, [None, width])
         stage = sch.rfactor(inner, len(spatial))
         partial.append(str(sch.get(stage).name_hint))
-        loop, extent = sch.get_loops(block.rv)[-1], width
+        loop = sch.get_loops(block.rv)[-1]
     return partial
 
 
-def vectorize_lanes(sch: s_tir.Schedule, rv: Any) -> None:
-    """A partial reduction: its lanes, the only spatial axis beside the rows, become a vector inside."""
-    axes = sch.get(rv).iter_vars
-    loops = sch.get_loops(rv)[-len(axes) :]
-    steps = next(loop for loop, axis in zip(loops, axes, strict=True) if axis.iter_type == tirx.IterVar.CommReduce)
-    lanes = [loop for loop, axis in zip(loops, axes, strict=True) if axis.iter_type == tirx.IterVar.DataPar]
+def partial_widths(extent: int, lanes: int) -> list[int]:
+    """How many partial results a row is reduced to, in steps.
+
+    Two vectors hide some of the latency of an addition; half a vector leaves few lanes for the scalar end. A long row
+    that no vector divides is reduced to a factor near its square root, if it has one: a chain over all of it is slow,
+    and loses digits. (A width that does not divide the row would need a predicate, and `compute_at` drops those.)
+    """
+    widths: list[int] = []
+    left = extent
+    for width in (2 * lanes, lanes // 2):
+        if width >= 2 and left % width == 0 and left >= 2 * width:
+            widths.append(width)
+            left = width
+    if widths or extent < SHORT_ROW:
+        return widths
+    few = max(factor for factor in range(1, isqrt(extent) + 1) if extent % factor == 0)
+    return [extent // few] if few > 1 else []
+
+
+def vectorize_lanes(sch: s_tir.Schedule, rv: Any, machine: Machine) -> None:
+    """A partial reduction: its lanes, the only spatial axis beside the rows, become a vector inside; more than two
+    vectors are left to LLVM.
+    """
+    loops = sch.get_loops(rv)
+    realized = sch.get(loops[-1]).body
+    runs = [
+        (axis.iter_type, next((loop for loop in loops if sch.get(loop).loop_var.same_as(value)), None))
+        for axis, value in zip(realized.block.iter_vars, realized.iter_values, strict=True)
+    ]
+    steps = next(loop for kind, loop in runs if kind == tirx.IterVar.CommReduce)
+    lanes = [loop for kind, loop in runs if kind == tirx.IterVar.DataPar and loop is not None]
     lane = max(lanes, key=lambda loop: int(sch.get(loop).extent))
     sch.reorder(steps, lane)
-    sch.vectorize(lane)
+    if int(sch.get(lane).extent) <= 2 * machine.lanes(sch.get(rv).writes[0].source.dtype):
+        sch.vectorize(lane)
     sch.decompose_reduction(rv, steps)
 
 
