@@ -2,7 +2,8 @@
 
 They are the inputs on which candidates run, real activations with legal indices, and the outputs that a correct
 candidate gives (Invariant 4 of the architecture). No exporter and no fusion is involved. A network in float16 is
-computed in float32 from the same weights and inputs, and every value is rounded once.
+computed in float32 from the same weights and inputs, and every value is rounded once; where a reference is doubted,
+everything is computed in float64.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from collage.backends.tvm import TVMBackend
 from collage.build import compile_partitioned
 from collage.candidates import HOST, CandidatePartition
 from collage.errors import CodegenError, CollageError, ModelInputError
-from collage.frontend.precision import NARROW, WIDE, calls_kernels, dtypes_of, widened_module
+from collage.frontend.precision import TO_DOUBLE, TO_SINGLE, calls_kernels, dtypes_of, widened_module
 from collage.frontend.specs import input_specs, output_specs
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.index_set import IndexSet
@@ -39,7 +40,7 @@ class ReferenceRun:
     module, graph: the canonical module and its dataflow graph.
     threads: of TVM's pool.
     inputs: one array per input; None makes legal random ones with `seed`.
-    scheduled: False computes on plain, unscheduled kernels: up to a hundred times slower, and beyond doubt.
+    scheduled: False computes in float64 on plain, unscheduled kernels: up to a hundred times slower, and beyond doubt.
     """
 
     def __init__(
@@ -103,11 +104,12 @@ class ReferenceRun:
 def _compute(module: Any, inputs: Sequence[np.ndarray], threads: int, scheduled: bool) -> list[np.ndarray]:
     """What a module returns. Kernels given as loops cannot be widened: a network that has some runs as it is."""
     main = module["main"]
-    if NARROW not in dtypes_of(main) or calls_kernels(main):
+    widening = TO_SINGLE if scheduled else TO_DOUBLE
+    if calls_kernels(main) or not dtypes_of(main) & widening.keys():
         return _run(_operator_by_operator(module, threads, scheduled), inputs)
-    wide = [array.astype(WIDE) if array.dtype == NARROW else array for array in inputs]
-    results = _run(_operator_by_operator(widened_module(module), threads, scheduled), wide)
-    with np.errstate(over="ignore"):  # beyond float16 is infinity there, too
+    wide = [array.astype(widening.get(array.dtype.name, array.dtype), copy=False) for array in inputs]
+    results = _run(_operator_by_operator(widened_module(module, widening), threads, scheduled), wide)
+    with np.errstate(over="ignore"):  # beyond the largest number of a narrow type is infinity there, too
         return [array.astype(spec.dtype) for array, spec in zip(results, output_specs(module), strict=True)]
 
 

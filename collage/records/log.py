@@ -13,7 +13,7 @@ import io
 import json
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -105,9 +105,14 @@ def import_log(database: RecordDatabase, source: LogFile) -> ImportCounts:
     )
 
 
-def read_log(source: LogFile) -> Iterator[Record]:
-    """The records of a log, without a database: for training. A torn end is left out. Raises as `import_log`."""
-    return _Reader(source).records()
+def read_log(source: LogFile, on_torn: Callable[[str], None] | None = None) -> Iterator[Record]:
+    """The records of a log, without a database: for training. A torn end is left out; what is missing is then told to
+    `on_torn` in one line. Raises as `import_log`.
+    """
+    reader = _Reader(source)
+    yield from reader.records()
+    if reader.torn and on_torn is not None:
+        on_torn(reader.torn)
 
 
 def _write(database: RecordDatabase, stream: TextIO) -> int:

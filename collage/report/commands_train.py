@@ -9,6 +9,7 @@ records), and adapted whose class has `calibrate(records, path of a model or Non
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
@@ -94,7 +95,7 @@ def train(
 
 
 def _records(paths: Sequence[Path]) -> list[Record]:
-    """All records of all files, in the files' order."""
+    """All records of all files, in the files' order; warns of logs whose end is missing."""
     from collage.errors import RecordsError
     from collage.records import RecordDatabase, read_log
 
@@ -108,7 +109,7 @@ def _records(paths: Sequence[Path]) -> list[Record]:
             with RecordDatabase(path) as opened:
                 result.extend(opened.matching(kind="candidate"))
         else:
-            result.extend(read_log(path))
+            result.extend(read_log(path, lambda torn: print(f"warning: {torn}", file=sys.stderr)))
     return result
 
 

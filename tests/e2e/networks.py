@@ -20,3 +20,15 @@ def convolution_relu(channels: int = 8, extent: int = 14) -> Any:
             result = builder.emit_output(relax.op.nn.relu(value))
         builder.emit_func_output(result)
     return relax.transform.CanonicalizeBindings()(builder.get())
+
+
+def long_softmax(length: int) -> Any:
+    """softmax over one row, of which half is equal: every addend of its sum is rounded to the same side."""
+    x = relax.Var("x", relax.TensorType((1, length), "float32"))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            value = builder.emit(relax.op.clip(x, 0.0, 0.1))
+            result = builder.emit_output(relax.op.nn.softmax(value))
+        builder.emit_func_output(result)
+    return relax.transform.CanonicalizeBindings()(builder.get())

@@ -16,11 +16,13 @@ import collage
 from benchmarks.workloads import build, random_inputs
 from collage.backends.base import Backend
 from collage.backends.onnxruntime import ONNXRuntimeBackend
+from collage.backends.openvino import OpenVINOBackend
+from collage.backends.tvm import TVMBackend
 from collage.estimate import Workload
 from collage.records import RecordDatabase
 from estimators.measured import MeasuredEstimator
 from tests.e2e import faulty
-from tests.e2e.networks import convolution_relu
+from tests.e2e.networks import convolution_relu, long_softmax
 
 CASES = [
     (faulty.RaisesAtCodegen, "takes nothing at all"),
@@ -45,6 +47,16 @@ def test_a_faulty_backend_costs_its_candidates_only(cls: type[Backend], reason: 
     with RecordDatabase(tmp_path / "records.db") as database:
         assert len(database) == 2
     assert estimator.estimate(workloads)[0].reason == bad.reason
+
+
+def test_what_is_right_is_not_condemned_by_a_reference_that_is_not(tmp_path: Path) -> None:
+    """Where the length of a row is a prime, TVM's kernel and so the reference sum it in one chain, and lose digits."""
+    module = long_softmax(120_121)
+    backends: list[Backend] = [OpenVINOBackend(), ONNXRuntimeBackend(), TVMBackend()]
+    estimator = MeasuredEstimator(records=tmp_path / "records.db")
+    *others, native = estimator.estimate([Workload.of_module(module, backend, threads=1) for backend in backends])
+    assert all(cost.is_finite for cost in others), [cost.reason for cost in others]
+    assert native.is_invalid and native.reason.startswith("wrong result")
 
 
 def test_a_plan_is_found_in_spite_of_faulty_backends(tmp_path: Path) -> None:

@@ -51,6 +51,12 @@ def test_sessions_that_share_little_are_left_as_they_are(morning: list[Record]) 
     assert leveled(pairs_of(everything)) == everything
 
 
+def test_one_measurement_that_was_disturbed_hardly_moves_the_mean_of_three(morning: list[Record]) -> None:
+    several = [at(morning[0], 0), at(morning[0], 5, 3.0), at(morning[0], 10)]
+    (merged,) = one_of_each(pairs_of(several)).values()
+    assert 1.0 < merged.seconds / morning[0].seconds < 1.06
+
+
 def test_each_backend_has_a_level_of_its_own(measured: list[Record]) -> None:
     slower = {"tvm": 1.0, "openvino": 1.44, "onnxruntime": 1.0}
     first = [at(r, 0) for r in measured]

@@ -11,6 +11,7 @@ from tvm import relax
 import collage.measure.reference as reference
 from collage.errors import CodegenError, CollageError
 from collage.frontend import load
+from collage.frontend.precision import dtypes_of
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.measure.reference import ReferenceRun
 
@@ -49,3 +50,27 @@ def test_what_does_not_compile_at_all_is_one_line(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(reference, "compile_partitioned", refuses)
     with pytest.raises(CollageError, match=r"cannot compute reference values .*: cannot compile: no such operator$"):
         _ = _run().outputs
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_a_doubted_reference_is_computed_in_float64(monkeypatch: pytest.MonkeyPatch, dtype: str) -> None:
+    """A sum of a thousand numbers, rounded once."""
+    seen: list[frozenset[str]] = []
+    compiled = reference.compile_partitioned
+
+    def spied(module: Any, *args: Any, **options: Any) -> Any:
+        seen.append(dtypes_of(module["main"]))
+        return compiled(module, *args, **options)
+
+    monkeypatch.setattr(reference, "compile_partitioned", spied)
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((4, 997), dtype))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            y = builder.emit_output(relax.op.sum(x, [1]))
+        builder.emit_func_output(y)
+    module = load(builder.get())
+    run = ReferenceRun(module, DataflowGraph.from_module(module), 1, scheduled=False)
+    (total,) = run.outputs
+    assert total.dtype == dtype and seen == [frozenset({"float64"})]
+    np.testing.assert_array_equal(total, run.inputs[0].astype("float64").sum(1).astype(dtype))

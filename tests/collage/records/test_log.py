@@ -158,8 +158,12 @@ def test_a_compressed_log_that_is_torn_gives_what_is_whole(source, records, tmp_
 
 def test_a_torn_end_is_left_out_when_a_log_is_read_for_training(source, records, tmp_path) -> None:
     path = tmp_path / "log.jsonl"
+    path, told = tmp_path / "log.jsonl", []
     path.write_text("".join(lines(source))[:-5])
-    assert list(read_log(path)) == records[:-1]
+    assert list(read_log(path, told.append)) == records[:-1]
+    assert len(told) == 1 and "breaks off" in told[0]
+    assert list(read_log(source, told.append)) == records
+    assert len(told) == 1
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """`collage train` learns a model from logs, prints how wrong it is, and plots it."""
 
+import gzip
 import shutil
 from pathlib import Path
 
@@ -46,6 +47,13 @@ def test_a_database_trains_as_its_log_does(capsys, tmp_path: Path) -> None:
     _, from_database, _ = run(capsys, tmp_path / "r.db", output=tmp_path / "database.json")
     assert from_log.splitlines()[:-1] == from_database.splitlines()[:-1]
     assert (tmp_path / "log.json").read_text() == (tmp_path / "database.json").read_text()
+
+
+def test_a_log_whose_end_is_missing_trains_with_a_warning(capsys, tmp_path: Path) -> None:
+    whole = gzip.decompress(LOG.read_bytes()).decode().splitlines(keepends=True)
+    (tmp_path / "cut.jsonl").write_text("".join(whole[: len(whole) * 2 // 3]))
+    status, _, err = run(capsys, tmp_path / "cut.jsonl", output=tmp_path / "cost.json")
+    assert status == 0 and err.startswith("warning: ") and "its end is missing" in err
 
 
 def test_a_model_is_calibrated_by_records(capsys, tmp_path: Path) -> None:
