@@ -27,7 +27,8 @@ from collage.rules.regions import RegionPartitionRule
 def native_rule(max_depth: int = 4, max_per_exit: int = 32) -> PartitionRule:
     """Native (TVM): OnlyValid(1 exit, no taps, depth) > Combine(kind table, tuples) > OpCallByKind; opaque calls alone.
 
-    Left out are sub-graphs that the host runs for nothing, and those that read a tuple or a shape from outside.
+    Left out are sub-graphs that the host runs for nothing, and those that read a tuple or a shape from outside, or give
+    out a tuple with something in it that they do not compute.
 
     Parameters
     ----------
@@ -79,5 +80,10 @@ def _is_opaque_call(node: DataflowNode) -> bool:
 
 
 def _is_native_work(sub_graph: SubGraph) -> bool:
-    nodes = sub_graph.graph.nodes
-    return needs_backend(sub_graph) and all(nodes[i].value is ValueKind.TENSOR for i in sub_graph.boundary.inputs)
+    nodes, boundary = sub_graph.graph.nodes, sub_graph.boundary
+    given = [nodes[i] for i in boundary.exits if nodes[i].kind is NodeKind.TUPLE]
+    return (
+        needs_backend(sub_graph)
+        and all(nodes[i].value is ValueKind.TENSOR for i in boundary.inputs)
+        and all(i in sub_graph.inside for node in given for i in node.inputs)
+    )

@@ -97,6 +97,13 @@ def test_an_opaque_operator_is_a_native_candidate_alone() -> None:
     assert set(found(native_rule(), graph)) == {(1,), (2,), (3,)}
 
 
+def test_a_kernel_gives_out_no_tuple_with_something_it_was_given() -> None:
+    given = DataflowGraph.from_edges([("x", IN, []), ("relu", E, [0]), ("tuple", TUPLE, [1, 0])])
+    assert found(native_rule(), given) == [(1,)]
+    computed = DataflowGraph.from_edges([("x", IN, []), ("relu", E, [0]), ("tuple", TUPLE, [1])])
+    assert found(native_rule(), computed) == [(1,), (1, 2)]
+
+
 def test_an_operator_that_nobody_can_run_is_named() -> None:
     spec = PartitionSpec(OpPredicatePartitionRule(lambda node: node.op != "relax.sort"), "openvino")
     graph = DataflowGraph.from_edges([("x", IN, []), ("relax.nn.relu", E, [0]), ("relax.sort", O, [1])])
