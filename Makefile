@@ -9,7 +9,7 @@ TESTS := $(VENV)/.collage-tests
 CUDA := $(VENV)/.collage-cuda
 DEMO := build/resnet50
 RECORDS := benchmarks/records/xeon-2-threads
-NETWORK_LOGS := $(addsuffix .jsonl.gz,$(RECORDS) $(addprefix $(RECORDS)-,again third fourth))
+NETWORK_LOGS := $(addsuffix .jsonl.gz,$(RECORDS) $(addprefix $(RECORDS)-,again third fourth fifth))
 DESIGNED_LOGS := $(addsuffix .jsonl.gz,$(addprefix $(RECORDS)-,designed denser blocks operators))
 
 .PHONY: help demo test test-emulation test-slow test-conformance test-cuda lint format bench bench-networks bench-estimators bench-onnx clean
