@@ -8,6 +8,7 @@ everything is computed in float64.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from functools import cached_property
 from itertools import islice
@@ -22,7 +23,7 @@ from collage.backends.tvm import TVMBackend
 from collage.build import compile_partitioned
 from collage.candidates import HOST, CandidatePartition
 from collage.errors import CodegenError, CollageError, ModelInputError
-from collage.frontend.precision import TO_DOUBLE, TO_SINGLE, calls_kernels, dtypes_of, widened_module
+from collage.frontend.precision import TO_DOUBLE, TO_SINGLE, Widening, calls_kernels, dtypes_of, widened_module
 from collage.frontend.specs import input_specs, output_specs
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.index_set import IndexSet
@@ -40,7 +41,8 @@ class ReferenceRun:
     module, graph: the canonical module and its dataflow graph.
     threads: of TVM's pool.
     inputs: one array per input; None makes legal random ones with `seed`.
-    scheduled: False computes in float64 on plain, unscheduled kernels: up to a hundred times slower, and beyond doubt.
+    scheduled: False computes on plain, unscheduled kernels, in float64 where TVM can: up to a hundred times slower, and
+        beyond doubt.
     """
 
     def __init__(
@@ -74,7 +76,7 @@ class ReferenceRun:
         if self._given is None:
             return random_inputs(self.module, self.seed)
         specs = input_specs(self.module)
-        given = [np.ascontiguousarray(array) for array in self._given]
+        given = [np.asarray(array, order="C") for array in self._given]
         if len(given) != len(specs):
             raise ModelInputError(f"the network takes {len(specs)} inputs, {len(given)} were given")
         for array, spec in zip(given, specs, strict=True):
@@ -102,9 +104,20 @@ class ReferenceRun:
 
 
 def _compute(module: Any, inputs: Sequence[np.ndarray], threads: int, scheduled: bool) -> list[np.ndarray]:
-    """What a module returns. Kernels given as loops cannot be widened: a network that has some runs as it is."""
+    """What a module returns; plain kernels are in float64, as far as TVM has them (it has no norms)."""
+    if not scheduled:
+        with contextlib.suppress(CollageError):
+            return _compute_in(TO_DOUBLE, module, inputs, threads, scheduled)
+    return _compute_in(TO_SINGLE, module, inputs, threads, scheduled)
+
+
+def _compute_in(
+    widening: Widening, module: Any, inputs: Sequence[np.ndarray], threads: int, scheduled: bool
+) -> list[np.ndarray]:
+    """What a module returns, computed in wider types. Kernels given as loops cannot be widened: a network that has some
+    runs as it is.
+    """
     main = module["main"]
-    widening = TO_SINGLE if scheduled else TO_DOUBLE
     if calls_kernels(main) or not dtypes_of(main) & widening.keys():
         return _run(_operator_by_operator(module, threads, scheduled), inputs)
     wide = [array.astype(widening.get(array.dtype.name, array.dtype), copy=False) for array in inputs]

@@ -74,3 +74,32 @@ def test_a_doubted_reference_is_computed_in_float64(monkeypatch: pytest.MonkeyPa
     (total,) = run.outputs
     assert total.dtype == dtype and seen == [frozenset({"float64"})]
     np.testing.assert_array_equal(total, run.inputs[0].astype("float64").sum(1).astype(dtype))
+
+
+def test_what_tvm_cannot_compute_in_float64_is_computed_in_float32() -> None:
+    builder = relax.BlockBuilder()
+    x, g, b = (
+        relax.Var(n, relax.TensorType(shape, "float32")) for n, shape in (("x", (4, 8)), ("g", (8,)), ("b", (8,)))
+    )
+    with builder.function("main", [x, g, b]):
+        with builder.dataflow():
+            y = builder.emit_output(relax.op.nn.layer_norm(x, g, b, axes=[-1]))
+        builder.emit_func_output(y)
+    module = load(builder.get())
+    graph = DataflowGraph.from_module(module)
+    usual = ReferenceRun(module, graph, 1)
+    plain = ReferenceRun(module, graph, 1, usual.inputs, scheduled=False)
+    np.testing.assert_allclose(plain.outputs[0], usual.outputs[0], rtol=1e-4, atol=1e-5)
+
+
+def test_a_scalar_that_is_given_stays_one() -> None:
+    builder = relax.BlockBuilder()
+    x, y = (relax.Var(n, relax.TensorType((), "float32")) for n in "xy")
+    with builder.function("main", [x, y]):
+        with builder.dataflow():
+            z = builder.emit_output(relax.op.subtract(x, y))
+        builder.emit_func_output(z)
+    module = load(builder.get())
+    given = [np.float32(3.0), np.asarray(1.0, "float32")]
+    run = ReferenceRun(module, DataflowGraph.from_module(module), 1, given)
+    assert run.outputs[0].shape == () and run.outputs[0] == 2.0
