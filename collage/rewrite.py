@@ -13,6 +13,7 @@ A partition becomes one private function that `main` calls:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -91,7 +92,7 @@ def apply(
         if candidate.backend == HOST:
             writer.host(candidate.sub_graph.inside)
             continue
-        name = f"collage_{candidate.backend}_{number}"
+        name = re.sub(r"\W", "_", f"collage_{candidate.backend}_{number}")  # a kernel's name in C, too
         partition = partition_function(graph, candidate, backends[candidate.backend], name)
         symbol = relax.GlobalVar(name)
         if backends[candidate.backend].style == "native":

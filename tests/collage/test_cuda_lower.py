@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -92,7 +93,8 @@ def test_every_kernel_has_threads(name: str) -> None:
     unscheduled = lower.one_kernel_per_partition(partitioned, cuda_target(ARCH))
     kernels = [f for _, f in unscheduled.functions_items() if isinstance(f, tvm.tirx.PrimFunc)]
     assert len(kernels) == 1 and not lower.has_threads(kernels[0])
-    assert "__global__" in source(partitioned)
+    names = re.findall(r"__launch_bounds__\(\d+\) ([^\s(]+)\(", source(partitioned))
+    assert names and all(name.isidentifier() for name in names), f"nvcc takes no kernels of these names: {names}"
 
 
 def test_a_product_in_half_precision_uses_the_tensor_cores() -> None:
