@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -102,6 +103,19 @@ def test_a_product_in_half_precision_uses_the_tensor_cores() -> None:
     text = source(one_partition(((128, 256), (256, 128)), "float16", product[2]))
     assert "nvcuda::wmma" in text
     assert "nvcuda::wmma" not in source(one_partition(((128, 256), (256, 128)), "float32", product[2]))
+
+
+def test_nvrtc_without_the_headers_of_a_toolkit_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "cuda_exists", lambda: True)
+    monkeypatch.setattr(native, "find_spec", lambda name: object())
+    monkeypatch.delenv("TVM_CUDA_COMPILE_MODE", raising=False)
+    monkeypatch.setenv("CUDA_PATH", str(tmp_path))
+    found = TVMCudaBackend(arch=ARCH).availability()
+    assert not found.available and "CUDA_PATH" in found.reason and "\n" not in found.reason
+    for name in ("include/cuda_runtime.h", "targets/x86_64-linux/include/cccl/cuda/std/cstdint"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    assert TVMCudaBackend(arch=ARCH).availability().available
 
 
 def test_the_target_is_plain_even_for_hopper() -> None:

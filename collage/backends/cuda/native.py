@@ -11,9 +11,11 @@ import os
 import shutil
 from collections.abc import Callable, Iterable
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import tvm
+from tvm.support import nvcc
 
 from collage.backends.base import Availability, Backend, Style
 from collage.backends.source_digest import source_digest
@@ -109,7 +111,25 @@ def _compiler() -> Availability:
             return Availability(
                 False, "kernels are compiled by NVRTC: `pip install cuda-bindings`, or set TVM_CUDA_COMPILE_MODE=nvcc"
             )
+        if not _has_headers():
+            return Availability(
+                False, "NVRTC needs the headers of a CUDA toolkit: set CUDA_PATH to one, or TVM_CUDA_COMPILE_MODE=nvcc"
+            )
         return Availability(True)
     if shutil.which("nvcc") is None:
         return Availability(False, "TVM_CUDA_COMPILE_MODE=nvcc, and there is no nvcc on the path")
     return Availability(True)
+
+
+def _has_headers() -> bool:
+    """Whether TVM finds what NVRTC includes. The wheels have it in other places than the toolkit, where it is not
+    looked for.
+    """
+    try:
+        root = Path(nvcc.find_cuda_path())
+    except RuntimeError:
+        return False
+    targets = list(root.glob("targets/*/include"))
+    folders = [root / "include", *targets, *(folder / "cccl" for folder in targets)]
+    wanted = ("cuda_runtime.h", "cuda/std/cstdint")
+    return all(any((folder / name).is_file() for folder in folders) for name in wanted)
