@@ -18,8 +18,8 @@ import numpy as np
 from collage.records import Record
 from estimators.cost_model_sessions import leveled
 
-#: Deviation, of the logarithm, up to which measurements are taken at their word.
-_CORNER = 0.1
+#: Deviation of the logarithm beyond which a measurement weighs less.
+_THRESHOLD = 0.1
 _ROUNDS = 20
 
 _Key = TypeVar("_Key", bound=Hashable)
@@ -47,8 +47,8 @@ def _mean(records: list[Record]) -> Record:
 
 
 def robust_mean(values: np.ndarray) -> float:
-    """Huber's: a value farther than `_CORNER` off weighs less the farther it is; of two values the mean."""
+    """Huber's: a value farther than `_THRESHOLD` off weighs less the farther it is; of two values the mean."""
     mean = float(np.median(values))
     for _ in range(_ROUNDS):
-        mean = float(np.average(values, weights=_CORNER / np.maximum(np.abs(values - mean), _CORNER)))
+        mean = float(np.average(values, weights=_THRESHOLD / np.maximum(np.abs(values - mean), _THRESHOLD)))
     return mean

@@ -3,7 +3,7 @@
 They are the inputs on which candidates run, real activations with legal indices, and the outputs that a correct
 candidate gives (Invariant 4 of the architecture). No exporter and no fusion is involved. A network in float16 is
 computed in float32 from the same weights and inputs, and every value is rounded once; where a reference is doubted,
-everything is computed in float64.
+everything is computed in float64, if TVM can.
 """
 
 from __future__ import annotations

@@ -81,9 +81,9 @@ def _is_opaque_call(node: DataflowNode) -> bool:
 
 def _is_native_work(sub_graph: SubGraph) -> bool:
     nodes, boundary = sub_graph.graph.nodes, sub_graph.boundary
-    given = [nodes[i] for i in boundary.exits if nodes[i].kind is NodeKind.TUPLE]
+    tuples = [nodes[i] for i in boundary.exits if nodes[i].kind is NodeKind.TUPLE]
     return (
         needs_backend(sub_graph)
         and all(nodes[i].value is ValueKind.TENSOR for i in boundary.inputs)
-        and all(i in sub_graph.inside for node in given for i in node.inputs)
+        and all(i in sub_graph.inside for node in tuples for i in node.inputs)
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,15 +17,19 @@ from collage.graph.dataflow_graph import DataflowGraph
 from collage.measure.reference import ReferenceRun
 
 
-def _run() -> ReferenceRun:
-    x = relax.Var("x", relax.TensorType((4, 8), "float32"))
+def _module(body: Callable[..., Any], *shapes: tuple[int, ...], dtype: str = "float32") -> Any:
+    """A network that is one operator."""
+    params = [relax.Var(f"x{i}", relax.TensorType(shape, dtype)) for i, shape in enumerate(shapes)]
     builder = relax.BlockBuilder()
-    with builder.function("main", [x]):
+    with builder.function("main", params):
         with builder.dataflow():
-            y = builder.emit_output(relax.op.nn.relu(x))
-        builder.emit_func_output(y)
-    module = load(builder.get())
-    return ReferenceRun(module, DataflowGraph.from_module(module), 1)
+            result = builder.emit_output(body(*params))
+        builder.emit_func_output(result)
+    return load(builder.get())
+
+
+def _run_of(module: Any, *inputs: Any, **options: Any) -> ReferenceRun:
+    return ReferenceRun(module, DataflowGraph.from_module(module), 1, inputs or None, **options)
 
 
 def test_a_schedule_that_does_not_compile_costs_no_network(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,7 +43,7 @@ def test_a_schedule_that_does_not_compile_costs_no_network(monkeypatch: pytest.M
         return compiled(*args, scheduled=scheduled)
 
     monkeypatch.setattr(reference, "compile_partitioned", refuses_schedules)
-    run = _run()
+    run = _run_of(_module(relax.op.nn.relu, (4, 8)))
     np.testing.assert_array_equal(run.outputs[0], np.maximum(run.inputs[0], 0))
     assert asked == [True, False]
 
@@ -49,7 +54,7 @@ def test_what_does_not_compile_at_all_is_one_line(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(reference, "compile_partitioned", refuses)
     with pytest.raises(CollageError, match=r"cannot compute reference values .*: cannot compile: no such operator$"):
-        _ = _run().outputs
+        _ = _run_of(_module(relax.op.nn.relu, (4, 8))).outputs
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
@@ -63,43 +68,19 @@ def test_a_doubted_reference_is_computed_in_float64(monkeypatch: pytest.MonkeyPa
         return compiled(module, *args, **options)
 
     monkeypatch.setattr(reference, "compile_partitioned", spied)
-    builder = relax.BlockBuilder()
-    x = relax.Var("x", relax.TensorType((4, 997), dtype))
-    with builder.function("main", [x]):
-        with builder.dataflow():
-            y = builder.emit_output(relax.op.sum(x, [1]))
-        builder.emit_func_output(y)
-    module = load(builder.get())
-    run = ReferenceRun(module, DataflowGraph.from_module(module), 1, scheduled=False)
+    run = _run_of(_module(lambda x: relax.op.sum(x, [1]), (4, 997), dtype=dtype), scheduled=False)
     (total,) = run.outputs
     assert total.dtype == dtype and seen == [frozenset({"float64"})]
     np.testing.assert_array_equal(total, run.inputs[0].astype("float64").sum(1).astype(dtype))
 
 
 def test_what_tvm_cannot_compute_in_float64_is_computed_in_float32() -> None:
-    builder = relax.BlockBuilder()
-    x, g, b = (
-        relax.Var(n, relax.TensorType(shape, "float32")) for n, shape in (("x", (4, 8)), ("g", (8,)), ("b", (8,)))
-    )
-    with builder.function("main", [x, g, b]):
-        with builder.dataflow():
-            y = builder.emit_output(relax.op.nn.layer_norm(x, g, b, axes=[-1]))
-        builder.emit_func_output(y)
-    module = load(builder.get())
-    graph = DataflowGraph.from_module(module)
-    usual = ReferenceRun(module, graph, 1)
-    plain = ReferenceRun(module, graph, 1, usual.inputs, scheduled=False)
+    module = _module(lambda x, g, b: relax.op.nn.layer_norm(x, g, b, axes=[-1]), (4, 8), (8,), (8,))
+    usual = _run_of(module)
+    plain = _run_of(module, *usual.inputs, scheduled=False)
     np.testing.assert_allclose(plain.outputs[0], usual.outputs[0], rtol=1e-4, atol=1e-5)
 
 
 def test_a_scalar_that_is_given_stays_one() -> None:
-    builder = relax.BlockBuilder()
-    x, y = (relax.Var(n, relax.TensorType((), "float32")) for n in "xy")
-    with builder.function("main", [x, y]):
-        with builder.dataflow():
-            z = builder.emit_output(relax.op.subtract(x, y))
-        builder.emit_func_output(z)
-    module = load(builder.get())
-    given = [np.float32(3.0), np.asarray(1.0, "float32")]
-    run = ReferenceRun(module, DataflowGraph.from_module(module), 1, given)
+    run = _run_of(_module(relax.op.subtract, (), ()), np.float32(3.0), np.asarray(1.0, "float32"))
     assert run.outputs[0].shape == () and run.outputs[0] == 2.0

@@ -157,7 +157,6 @@ def test_a_compressed_log_that_is_torn_gives_what_is_whole(source, records, tmp_
 
 
 def test_a_torn_end_is_left_out_when_a_log_is_read_for_training(source, records, tmp_path) -> None:
-    path = tmp_path / "log.jsonl"
     path, told = tmp_path / "log.jsonl", []
     path.write_text("".join(lines(source))[:-5])
     assert list(read_log(path, told.append)) == records[:-1]
