@@ -55,7 +55,9 @@ class Analytic:
             norms = np.maximum(np.linalg.norm(scaled, axis=0), 1e-12)
             left = np.vstack([scaled / norms, _RIDGE * np.eye(held.shape[1])])
             right = np.concatenate([seconds * scale, np.zeros(held.shape[1])])
-            found, _ = nnls(left, right, maxiter=50 * held.shape[1])
+            # The triangle of their QR decomposition poses the same problem in as many rows as there are columns.
+            small: np.ndarray = np.linalg.qr(np.column_stack([left, right]), mode="r")  # type: ignore[assignment]
+            found, _ = nnls(small[:, :-1], small[:, -1], maxiter=50 * held.shape[1])
             costs[seen] = found / norms
             factors = _factors(np.maximum(held @ costs[seen], _LEAST), seconds)
         known = np.flatnonzero(seen).tolist()

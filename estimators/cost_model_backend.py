@@ -18,6 +18,7 @@ from estimators.cost_model_analytic import Analytic
 from estimators.cost_model_reach import Reach
 from estimators.cost_model_trees import COLUMNS, Trees, tree_inputs
 from estimators.features import FeatureTable
+from estimators.parallel import side_by_side
 
 _FOLDS = 10
 #: Records of designed blocks, one after another, that are in one fold.
@@ -147,26 +148,34 @@ def fit_backend(
     coverage: share of latencies that the intervals shall hold.
     settings: XGBoost's: seed and threads.
     """
+
+    def point_of(rows: np.ndarray) -> Point:
+        return Point.fit(table.take(rows), log_seconds[rows], weights[rows], rounds, settings)
+
+    def error_of(rows: np.ndarray) -> Trees:
+        return Trees.fit(inputs[rows], size[rows], say[rows], _ERROR_ROUNDS, _ERROR_SLOPE, settings)
+
     folds = _folds(groups, designed)
+    parts = [*(train for train, _ in folds), np.arange(len(groups))]
+    *without, point = side_by_side(point_of, parts)
     held = np.zeros(len(log_seconds))
     inputs = np.zeros((len(log_seconds), COLUMNS + 1), dtype=np.float32)
-    for train, test in folds:
-        point = Point.fit(table.take(train), log_seconds[train], weights[train], rounds, settings)
-        held[test], inputs[test] = point.predict(table.take(test))
+    for (_, test), ignorant in zip(folds, without, strict=True):
+        held[test], inputs[test] = ignorant.predict(table.take(test))
     # A large network must not drown the others' errors, nor a small one's few records outweigh them all.
     say = weights * group_weights(groups) * len(groups)
     misses = np.abs(log_seconds - held)
     size = np.log(misses + _NOISE)
+    *errors, error = side_by_side(error_of, parts)
     expected = np.zeros(len(size))
-    for train, test in folds:
-        known = Trees.fit(inputs[train], size[train], say[train], _ERROR_ROUNDS, _ERROR_SLOPE, settings)
+    for (_, test), known in zip(folds, errors, strict=True):
         expected[test] = known.predict(inputs[test])
     # Networks are what it will be asked about; they are measured more often than designed blocks, and so more exactly.
     asked = ~designed if len(np.unique(groups[~designed])) >= _LEAST_NETWORKS else np.ones(len(groups), dtype=bool)
     quantile = conformal_quantile((misses / np.exp(expected))[asked], groups[asked], coverage)
     model = BackendModel(
-        point=Point.fit(table, log_seconds, weights, rounds, settings),
-        error=Trees.fit(inputs, size, say, _ERROR_ROUNDS, _ERROR_SLOPE, settings),
+        point=point,
+        error=error,
         quantile=quantile,
         reach=Reach.of(table.totals),
     )

@@ -19,6 +19,7 @@ from estimators.cost_model_backend import SLOPE, BackendModel
 from estimators.cost_model_data import TrainingSet
 from estimators.cost_model_trees import COLUMNS, Trees, tree_inputs
 from estimators.features import FeatureTable
+from estimators.parallel import side_by_side
 
 #: Share of the workloads of each of two backends that both must have been measured on. A backend that takes others, too
 #: (several outputs, no anchor) has no ratio for those, and one learned without them misleads.
@@ -76,19 +77,21 @@ def fit_contrasts(
     rows: dict[str, dict[tuple[str, int], int]] = {name: {} for name in models}
     for row, record in enumerate(data.records):
         rows[record.key.backend][record.key.structure, record.key.threads] = row
-    found = []
-    for first, second in combinations(sorted(models), 2):
+
+    def contrast(pair: tuple[str, str]) -> Contrast | None:
+        first, second = pair
         both = [workload for workload in rows[first] if workload in rows[second]]
         if len(both) < max(_LEAST, _SHARED * max(len(rows[first]), len(rows[second]))):
-            continue
+            return None
         a, b = (np.array([rows[name][workload] for workload in both]) for name in (first, second))
         inputs, told = _inputs(models[first], models[second], table.take(a))
         target = data.log_seconds[a] - data.log_seconds[b] - told
         weights = 1.0 / (1.0 / data.weights[a] + 1.0 / data.weights[b])
-        found.append(
-            Contrast(first, second, Trees.fit(inputs, target, weights / weights.mean(), rounds, SLOPE, settings))
-        )
-    return tuple(found)
+        trees = Trees.fit(inputs, target, weights / weights.mean(), rounds, SLOPE, settings)
+        return Contrast(first, second, trees)
+
+    found = side_by_side(contrast, combinations(sorted(models), 2))
+    return tuple(each for each in found if each is not None)
 
 
 def moved(

@@ -13,6 +13,7 @@ from estimators.cost_model_contrast import Contrast, fit_contrasts
 from estimators.cost_model_data import TrainingSet
 from estimators.cost_model_drift import without_drift
 from estimators.features import FeatureTable
+from estimators.parallel import side_by_side
 
 #: A backend with fewer records has its model learned from all backends' records, and only its level from its own.
 LEAST_PER_BACKEND = 100
@@ -76,8 +77,13 @@ def _without_drift(
     data: TrainingSet, table: FeatureTable, names: np.ndarray, settings: Mapping[str, Any]
 ) -> np.ndarray:
     """The log seconds of all backends, each corrected by its own drift."""
+
+    def corrected(rows: np.ndarray) -> np.ndarray:
+        log_seconds, weights, designed = (each[rows] for each in (data.log_seconds, data.weights, data.designed))
+        return without_drift(table.take(rows), log_seconds, weights, designed, settings)
+
     result = data.log_seconds.copy()
-    for name in np.unique(names) if data.designed.any() else ():
-        rows = np.flatnonzero(names == name)
-        result[rows] = without_drift(table.take(rows), result[rows], data.weights[rows], data.designed[rows], settings)
+    parts = [np.flatnonzero(names == name) for name in np.unique(names)] if data.designed.any() else []
+    for rows, log_seconds in zip(parts, side_by_side(corrected, parts), strict=True):
+        result[rows] = log_seconds
     return result
