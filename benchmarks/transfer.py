@@ -19,19 +19,19 @@ from benchmarks.estimator_networks import read_records
 from benchmarks.estimator_scores import Scores, score
 from collage.records import Record
 from estimators.cost_model import CostModel
-from estimators.learned import shipped
+from estimators.shipped import shipped
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("log", type=Path, help="database or benchmark log of the other machine")
-    parser.add_argument("--model", type=Path, help="cost model; the one that ships is the default")
+    parser.add_argument("--model", type=Path, help="cost model; the one that ships for the log's machine by default")
     parser.add_argument("--threads", type=int, default=1, help="of the records to use")
     parser.add_argument("--count", type=int, default=60, help="records to calibrate with")
     parser.add_argument("--draws", type=int, default=10, help="of these records")
     options = parser.parse_args()
-    model = shipped(CostModel) if options.model is None else CostModel.load(options.model)
     records = [record for record in read_records([options.log], options.threads).values() if record.seconds]
+    model = shipped(records[0].device) if options.model is None else CostModel.load(options.model)
     drawn = [transfer(model, records, options.count, seed) for seed in range(options.draws)]
     title = f"{options.count} of {len(records)} records, means of {options.draws} draws"
     table = Table("model", "median APE", "MAPE", "in 90% interval", title=title)

@@ -4,28 +4,24 @@
     collage train bench.jsonl.gz -o cost.json
     partition(model, estimator=LearnedEstimator("cost.json"))          # by one of this machine
 
-The model that ships is of one machine (`collage.records` of `benchmarks/records`). On another one it still tells which
-backend is likely to win, and notes that it is not at home; `collage train LOGS --calibrate` adapts it in a minute.
+The models that ship are of a few machines (`estimators.shipped`). On another one the nearest still tells which backend
+is likely to win, and notes that it is not at home; `collage train LOGS --calibrate` adapts it in a minute.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
-from importlib.resources import as_file, files
-from typing import Any, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from collage.cost import Cost
-from collage.device import describe
+from collage.device import DeviceInfo, describe
 from collage.errors import CollageError
 from collage.estimate import PREDICTED, CostEstimator, Workload
 from collage.records import Record
 from collage.records.key import Device
 from estimators.cost_model import CostModel
-
-#: The model that ships with Collage.
-SHIPPED = "data/shipped.json.gz"
-_Model = TypeVar("_Model", bound=CostModel)
+from estimators.shipped import shipped
 
 
 class LearnedEstimator(CostEstimator):
@@ -33,8 +29,8 @@ class LearnedEstimator(CostEstimator):
 
     Parameters
     ----------
-    model: a fitted `CostModel`, or the path of a saved one, of this machine; None is the one that ships with Collage,
-        whatever machine this is.
+    model: a fitted `CostModel`, or the path of a saved one, of this machine; None is the one that ships with Collage
+        for this machine, or for the one that is most like it.
     fallback: asked for the workloads of backends that the model knows nothing of; None makes those an error.
     device: the machine (or its fingerprint) to predict for; None is this one.
     """
@@ -95,11 +91,16 @@ class LearnedEstimator(CostEstimator):
 
     @classmethod
     def calibrate(cls, records: Iterable[Record], model: str | os.PathLike[str] | None = None) -> CostModel:
-        """The hook of `collage train --calibrate`: a saved model (None: the one that ships) adapted to records."""
+        """The hook of `collage train --calibrate`: a saved model (None: the one that ships for a machine like that of
+        the records) adapted to records.
+        """
         from estimators.cost_model_errors import ReportingCostModel
 
-        base = shipped(ReportingCostModel) if model is None else ReportingCostModel.load(model)
-        return base.calibrated(records)
+        given = list(records)
+        if model is not None:
+            return ReportingCostModel.load(model).calibrated(given)
+        device = next((record.device for record in given if record.device), {})
+        return shipped(device, ReportingCostModel).calibrated(given)
 
     def notes(self) -> list[str]:
         """Where the model that told the costs comes from, if not from here, and how many of them are guesses."""
@@ -132,15 +133,12 @@ class LearnedEstimator(CostEstimator):
         if isinstance(self.model, CostModel):
             return self.model
         if not hasattr(self, "_read"):
-            self._read = shipped() if self.model is None else CostModel.load(self.model)
+            self._read = shipped(self._device()) if self.model is None else CostModel.load(self.model)
         return self._read
 
     def _fingerprint(self) -> str:
+        return str(self._device()["fingerprint"])
+
+    def _device(self) -> Mapping[str, Any]:
         device = describe() if self.device is None else self.device
-        return device if isinstance(device, str) else device.fingerprint
-
-
-def shipped(kind: type[_Model] = CostModel) -> _Model:  # type: ignore[assignment]
-    """The model that ships with Collage. Raises CollageError when the installation lacks it."""
-    with as_file(files("estimators").joinpath(SHIPPED)) as path:
-        return kind.load(path)
+        return device.as_dict() if isinstance(device, DeviceInfo) else {"fingerprint": device}

@@ -4,15 +4,14 @@ from pathlib import Path
 
 from benchmarks.estimator_networks import read_records
 from benchmarks.transfer import transfer
-from estimators.cost_model import CostModel
-from estimators.learned import shipped
+from estimators.shipped import shipped
 
 LOG = Path(__file__).parents[2] / "benchmarks" / "records" / "xeon-1-thread.jsonl.gz"
 
 
 def test_the_model_that_ships_is_calibrated_for_one_thread() -> None:
     records = [record for record in read_records([LOG], 1).values() if record.seconds]
-    before, after = transfer(shipped(CostModel), records, 60, seed=0)
+    before, after = transfer(shipped(records[0].device), records, 60, seed=0)
     assert before.count == after.count < len(records) - 58
     assert after.mape < 0.6 * before.mape
     assert after.coverage > before.coverage + 0.2

@@ -1,0 +1,52 @@
+"""The cost models that ship with Collage, one for each machine that it was measured on, and which of them serves where.
+
+A machine gets its own; any other the one whose processor has most instruction sets in common with it (Jaccard's index),
+which is a guess: `collage train LOGS --calibrate shipped` adapts it in a minute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.resources import as_file, files
+from typing import Any, TypeVar
+
+from collage.device import DeviceInfo, describe
+from collage.errors import CollageError
+from estimators.cost_model import CostModel
+from estimators.cost_model_file import read_model
+
+#: Folder of the models, in the package `estimators`.
+FOLDER = "data"
+_ENDING = ".json.gz"
+_Model = TypeVar("_Model", bound=CostModel)
+
+
+def shipped(device: DeviceInfo | Mapping[str, Any] | None = None, kind: type[_Model] = CostModel) -> _Model:  # type: ignore[assignment]
+    """The shipped model for a machine.
+
+    Parameters
+    ----------
+    device: described by `collage.device`, or as records describe it, as far as known; None is this machine.
+    kind: class of the model.
+
+    Raises
+    ------
+    CollageError: the installation lacks them.
+    """
+    device = describe() if device is None else device
+    wanted = device.as_dict() if isinstance(device, DeviceInfo) else device
+    there = sorted((f for f in files("estimators").joinpath(FOLDER).iterdir() if f.name.endswith(_ENDING)), key=str)
+    if not there:
+        raise CollageError("this installation of Collage lacks the cost models that ship with it: install it again")
+    likeness = {}
+    for resource in there:
+        with as_file(resource) as path:
+            likeness[resource] = _likeness(read_model(path)["device_info"], wanted)
+    with as_file(max(there, key=likeness.__getitem__)) as path:
+        return kind.load(path)
+
+
+def _likeness(device: Mapping[str, Any], wanted: Mapping[str, Any]) -> tuple[bool, bool, float]:
+    same = [device.get(field) == wanted.get(field) for field in ("fingerprint", "kind")]
+    ours, theirs = (set(each.get("features", ())) for each in (device, wanted))
+    return same[0], same[1], len(ours & theirs) / max(1, len(ours | theirs))
