@@ -8,9 +8,12 @@ DEV := $(VENV)/.collage-dev
 TESTS := $(VENV)/.collage-tests
 CUDA := $(VENV)/.collage-cuda
 DEMO := build/resnet50
-RECORDS := benchmarks/records/xeon-2-threads
-NETWORK_LOGS := $(addsuffix .jsonl.gz,$(RECORDS) $(addprefix $(RECORDS)-,again third fourth fifth))
-DESIGNED_LOGS := $(addsuffix .jsonl.gz,$(addprefix $(RECORDS)-,designed denser blocks operators))
+# Whose records `make bench-estimators` takes: xeon or epyc.
+MACHINE ?= xeon
+RECORDS := benchmarks/records/$(MACHINE)-2-threads
+NETWORK_LOGS := $(wildcard $(addsuffix .jsonl.gz,$(RECORDS) $(addprefix $(RECORDS)-,again third fourth fifth)))
+DESIGNED_LOGS := $(wildcard $(addsuffix .jsonl.gz,$(addprefix $(RECORDS)-,designed denser blocks operators)))
+FOUND := build/estimators/$(MACHINE)
 
 .PHONY: help demo test test-emulation test-slow test-conformance test-cuda lint format bench bench-networks bench-estimators bench-onnx clean
 
@@ -23,7 +26,7 @@ help:
 	@echo "make lint            ruff and mypy; make format applies ruff's format"
 	@echo "make bench           growth of enumeration and search with the size of the network"
 	@echo "make bench-networks  tune all ten networks (hours)"
-	@echo "make bench-estimators    cost models on networks left out, from the committed records (an hour)"
+	@echo "make bench-estimators    cost models on networks left out, from the committed records (half an hour; MACHINE=epyc)"
 	@echo "make bench-onnx      the ONNX project's node tests"
 
 $(DEV): pyproject.toml
@@ -80,12 +83,14 @@ bench-networks: $(DEV)
 	$(BIN)/python -m benchmarks.networks --out build/networks.jsonl
 
 bench-estimators: $(DEV)
+	@mkdir -p $(FOUND)
 	$(BIN)/python -m benchmarks.repeatability $(wordlist 1,2,$(NETWORK_LOGS))
-	$(BIN)/python -m benchmarks.estimators --models roofline,ridge,nearest --out build/baselines.jsonl --records $(NETWORK_LOGS)
-	$(BIN)/python -m benchmarks.estimators --models learned --out build/learned.jsonl --keep build/left-out \
+	$(BIN)/python -m benchmarks.estimators --models roofline,ridge,nearest --out $(FOUND)/baselines.jsonl --records $(NETWORK_LOGS)
+	$(BIN)/python -m benchmarks.estimators --models learned --out $(FOUND)/learned.jsonl --keep $(FOUND)/left-out \
 		--end-to-end --records $(NETWORK_LOGS) --designed $(DESIGNED_LOGS)
-	$(BIN)/python -m benchmarks.active --models build/left-out --end-to-end --records $(NETWORK_LOGS)
+	$(BIN)/python -m benchmarks.active --models $(FOUND)/left-out --end-to-end --records $(NETWORK_LOGS)
 	$(BIN)/python -m benchmarks.transfer benchmarks/records/xeon-1-thread.jsonl.gz
+	$(BIN)/python -m benchmarks.transfer benchmarks/records/epyc-2-threads.jsonl.gz --threads 2 --model estimators/data/xeon.json.gz
 
 bench-onnx: $(DEV)
 	for backend in tvm openvino onnxruntime; do $(BIN)/python -m benchmarks.onnx_node_tests --backend $$backend; done

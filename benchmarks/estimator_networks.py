@@ -21,6 +21,7 @@ from benchmarks.workloads import build
 from collage.backends.base import Backend
 from collage.candidates import HOST, CandidatePartition, CandidateSet, PartitionSpec
 from collage.collect_variants import skeleton
+from collage.device import describe
 from collage.errors import RecordsError
 from collage.estimate import Workload
 from collage.frontend import load
@@ -37,6 +38,8 @@ Key = tuple[str, str, Composites]
 _PAUSE_S = 60.0
 _SQLITE = b"SQLite format 3\0"
 NO_NETWORK = "none"
+#: What is said in place of latencies end to end.
+ELSEWHERE = "The records are of another machine, so no placement was run."
 
 
 @dataclass(frozen=True)
@@ -137,6 +140,11 @@ def read_records(sources: Iterable[Path], threads: int) -> dict[Key, Record]:
     return found
 
 
+def are_of_here(records: Mapping[Key, Record]) -> bool:
+    """Whether records are of this machine. What placements by another's take here says nothing of a cost model."""
+    return {record.key.device for record in records.values()} == {describe().fingerprint}
+
+
 @dataclass(frozen=True)
 class Fold:
     """One network left out: what a model is trained on, and what it is tested on. Both hold valid records only.
@@ -144,7 +152,7 @@ class Fold:
     Attributes
     ----------
     groups: of each training record, the network that it belongs to (the first of several), or `NO_NETWORK`.
-    designed: of each training record, whether it is of a designed block.
+    designed: of each training record, whether it is of no network (`of_no_network`).
     """
 
     tested: str
@@ -186,17 +194,24 @@ def leave_out(
         return kind in elsewhere or kind not in tested.skeletons
 
     kept = {key: record for key, record in valid.items() if may_train(key, record)}
-    training, marks = tuple(kept.values()), tuple(key in designed for key in kept)
+    training, groups = tuple(kept.values()), groups_of(kept.values(), networks)
     test = tuple(record for key, record in valid.items() if key in keys)
     if not training or not test:
         raise RecordsError(f"{tested.name}: {len(test)} valid records to test on, {len(training)} to train on")
-    return Fold(tested.name, training, groups_of(training, networks), marks, test)
+    return Fold(tested.name, training, groups, of_no_network(kept, groups, designed), test)
 
 
-def groups_of(records: Sequence[Record], networks: Sequence[Network | Belongings]) -> tuple[str, ...]:
+def groups_of(records: Iterable[Record], networks: Sequence[Network | Belongings]) -> tuple[str, ...]:
     """The network that each record belongs to (the first of several), or `NO_NETWORK`."""
     owners = {structure: network.name for network in reversed(networks) for structure in network.structures}
     return tuple(owners.get(record.key.structure, NO_NETWORK) for record in records)
+
+
+def of_no_network(keys: Iterable[Key], groups: Sequence[str], designed: Collection[Key]) -> tuple[bool, ...]:
+    """Which records say nothing of how far off a model is on a network that it has not seen: those of designed blocks,
+    and those that were taken for a network whose candidates they no longer are.
+    """
+    return tuple(key in designed or group == NO_NETWORK for key, group in zip(keys, groups, strict=True))
 
 
 def recorded_tuning_seconds(network: Network, records: Mapping[Key, Record]) -> float:

@@ -151,16 +151,25 @@ class Plan:
         best = min(r.latency.seconds for r in self.confirmation.rivals if not r.latency.is_unknown)
         return self.confirmation.of(SEARCHED).latency.seconds / best - 1.0
 
-    def partitioned(self) -> Any:
-        """Phase 4: the module with one function per partition."""
-        graph = DataflowGraph.from_module(self.module)
+    def placement(self, graph: DataflowGraph) -> tuple[CandidatePartition, ...]:
+        """The partitions as candidates of the module's graph, in execution order.
+
+        Raises
+        ------
+        CollageError: they are no cover of it (TVM's own build ships, for one, which has no partitions).
+        """
         candidates = [
             CandidatePartition(
                 SubGraph(graph, IndexSet(p.nodes)), p.backend, tuple((label, IndexSet(n)) for label, n in p.composites)
             )
             for p in self.partitions
         ]
-        return apply(self.module, graph, execution_order(graph, candidates), self.backends)
+        return execution_order(graph, candidates)
+
+    def partitioned(self) -> Any:
+        """Phase 4: the module with one function per partition."""
+        graph = DataflowGraph.from_module(self.module)
+        return apply(self.module, graph, self.placement(graph), self.backends)
 
     def compile(self) -> CompiledExecutable:
         """Compile the plan: something to call, and to export into one file.
