@@ -7,6 +7,7 @@ calibrate the model (`collage train --calibrate`), the others score it, before a
 from __future__ import annotations
 
 import argparse
+import copy
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -53,7 +54,9 @@ def transfer(model: CostModel, records: Sequence[Record], count: int, seed: int)
     for structure in structures:
         part = calibrating if len(calibrating) < count else scored
         part.extend(record for record in records if record.key.structure == structure)
-    return _score(model, scored), _score(model.calibrated(calibrating), scored)
+    as_it_was = copy.copy(model)
+    as_it_was.device_ = records[0].key.device  # as if it were at home
+    return _score(as_it_was, scored), _score(model.calibrated(calibrating), scored)
 
 
 def _score(model: CostModel, records: Sequence[Record]) -> Scores:
