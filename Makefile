@@ -14,8 +14,10 @@ RECORDS := benchmarks/records/$(MACHINE)-2-threads
 NETWORK_LOGS := $(wildcard $(addsuffix .jsonl.gz,$(RECORDS) $(addprefix $(RECORDS)-,again third fourth fifth)))
 DESIGNED_LOGS := $(wildcard $(addsuffix .jsonl.gz,$(addprefix $(RECORDS)-,designed denser blocks operators)))
 FOUND := build/estimators/$(MACHINE)
+LEARN = $(BIN)/python -m benchmarks.estimators --models learned --out $(FOUND)/learned.jsonl --keep $(FOUND)/left-out \
+	--end-to-end --records $(NETWORK_LOGS) --designed $(DESIGNED_LOGS)
 
-.PHONY: help demo test test-emulation test-slow test-conformance test-cuda lint format bench bench-networks bench-estimators bench-onnx clean
+.PHONY: help demo test test-emulation test-slow test-conformance test-cuda lint format bench bench-networks bench-estimators cost-model bench-onnx clean
 
 help:
 	@echo "make demo            tune a ResNet-50 over all backends, print what runs where, run the compiled model"
@@ -27,6 +29,7 @@ help:
 	@echo "make bench           growth of enumeration and search with the size of the network"
 	@echo "make bench-networks  tune all ten networks (hours)"
 	@echo "make bench-estimators    cost models on networks left out, from the committed records (half an hour; MACHINE=epyc)"
+	@echo "make cost-model      evaluates, and then trains the one that ships for the MACHINE"
 	@echo "make bench-onnx      the ONNX project's node tests"
 
 $(DEV): pyproject.toml
@@ -86,11 +89,13 @@ bench-estimators: $(DEV)
 	@mkdir -p $(FOUND)
 	$(BIN)/python -m benchmarks.repeatability $(wordlist 1,2,$(NETWORK_LOGS))
 	$(BIN)/python -m benchmarks.estimators --models roofline,ridge,nearest --out $(FOUND)/baselines.jsonl --records $(NETWORK_LOGS)
-	$(BIN)/python -m benchmarks.estimators --models learned --out $(FOUND)/learned.jsonl --keep $(FOUND)/left-out \
-		--end-to-end --records $(NETWORK_LOGS) --designed $(DESIGNED_LOGS)
+	$(LEARN)
 	$(BIN)/python -m benchmarks.active --models $(FOUND)/left-out --end-to-end --records $(NETWORK_LOGS)
 	$(BIN)/python -m benchmarks.transfer benchmarks/records/xeon-1-thread.jsonl.gz
 	$(BIN)/python -m benchmarks.transfer benchmarks/records/epyc-2-threads.jsonl.gz --threads 2 --model estimators/data/xeon.json.gz
+
+cost-model: $(DEV)
+	$(LEARN) --ship estimators/data/$(MACHINE).json.gz
 
 bench-onnx: $(DEV)
 	for backend in tvm openvino onnxruntime; do $(BIN)/python -m benchmarks.onnx_node_tests --backend $$backend; done

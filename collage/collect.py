@@ -31,11 +31,13 @@ from collage.estimate import CostEstimator, Workload
 from collage.frontend import load
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.interrupt import interruptible
+from collage.measure.protocol import candidate_protocol
 from collage.measure.reference import ReferenceRun
 from collage.progress import Reporter
 from collage.records import RecordDatabase
 from collage.rules.gather import gather_candidates
 from collage.runtime.threads import configure_threads, default_threads
+from collage.transitions import transition_costs
 from collage.workload import WorkloadFactory
 
 #: Structures between two looks at the clock and at what was measured; fewer when there is a time limit.
@@ -87,7 +89,7 @@ def collect(
     model: str | Path | None = None,
     reporter: Reporter | None = None,
 ) -> Collected:
-    """Measure the candidates of networks, and variants of them, into the records.
+    """Measure the candidates of networks, variants of them, and what changes of backend cost, into the records.
 
     Parameters
     ----------
@@ -167,6 +169,8 @@ class _Collection:
             if complete:
                 variants = self._draw(own, samples, model)
                 complete = self._measure_all(variants)
+        if models and complete:  # with them, searches can be replayed
+            self._measure_transitions()
         drawn = 0
         for start in range(0, designed, _BLOCKS):
             if not complete or time.monotonic() >= self.deadline:
@@ -267,6 +271,11 @@ class _Collection:
                 if first is not None and better(first.cost, record.cost):
                     self.database.put(record)
                     self.replaced += 1
+
+    def _measure_transitions(self) -> None:
+        backends = list(self.backends.values())
+        protocol = candidate_protocol(backends[0].device)
+        transition_costs(backends, self.threads, self.database, protocol, self.reporter)
 
     def _measured(self, database: RecordDatabase) -> CostEstimator:
         offered = {"records": database, "reporter": self.reporter}

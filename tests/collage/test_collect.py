@@ -28,6 +28,7 @@ from collage.graph.description import describe
 from collage.measure.protocol import Protocol
 from collage.records import Record, RecordDatabase, key_of
 from collage.report.commands_collect import collect as command
+from estimators.replay import ReplayEstimator
 from tests.collage.report.conftest import dense
 
 BACKENDS = ["onnxruntime"]
@@ -181,6 +182,18 @@ def test_the_command_is_nice_and_says_what_it_did(
     assert f"{path}: 0 workloads measured" in printed and "3 variants drawn" in printed
     assert "the same command goes on from here" in printed
     assert steps and min(steps) > 0
+
+
+def test_what_changes_of_backend_cost_is_collected_with_networks(tmp_path: Path) -> None:
+    seen = []
+    for _ in range(2):
+        collect([product()], ["onnxruntime", "tvm"], records=tmp_path / "r.db", samples=0, threads=1)
+        with RecordDatabase(tmp_path / "r.db") as database:
+            seen.append({r.key.backend: r.timestamp for r in database.matching(kind="transition")})
+    assert set(seen[0]) == {"onnxruntime->tvm", "tvm->onnxruntime"}
+    assert seen[1] == seen[0], "what is known is not measured again"
+    replayed = ReplayEstimator(tmp_path / "r.db").transitions(["onnxruntime", "tvm"], 1)
+    assert len(replayed) == 2
 
 
 class Scripted(CostEstimator):
