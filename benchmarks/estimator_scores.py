@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -89,8 +89,8 @@ class Pairs:
 
 
 def pairwise(
-    predicted: Mapping[tuple[Hashable, str], float],
-    recorded: Mapping[tuple[Hashable, str], float],
+    predicted: Mapping[tuple[str, str], float],
+    recorded: Mapping[tuple[str, str], float],
     margin: float = 0.05,
 ) -> Pairs:
     """Which of two backends wins on a sub-graph.
@@ -101,7 +101,7 @@ def pairwise(
     margin: pairs whose slower one takes at most this share longer are nobody's win, and not asked about. A prediction
         that is a tie is wrong.
     """
-    rivals: dict[Hashable, list[str]] = defaultdict(list)
+    rivals: dict[str, list[str]] = defaultdict(list)
     for sub_graph, backend in recorded:
         rivals[sub_graph].append(backend)
     asked = right = 0

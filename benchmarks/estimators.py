@@ -263,7 +263,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 built[name] = network
         evaluation = Evaluation(networks, records, designed, transitions, run, options.keep, results)
         for name in wanted:
-            evaluation.evaluate(built.pop(name, None) or Network(name, backends, options.threads), models)
+            tested = built.pop(name) if name in built else Network(name, backends, options.threads)
+            evaluation.evaluate(tested, models)
             console.print(f"{name}: done")
         if options.ship:
             ship(options.ship, records, designed, networks)

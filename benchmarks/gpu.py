@@ -64,7 +64,7 @@ def steps(rows: Sequence[tuple[str, str, int]], peers: Sequence[str], evolutiona
     made = []
     for network, dtype, batch in rows:
         made.append(Step("tune", network, dtype, batch, "dijkstra", least_s=60.0, most_s=300.0))
-        needs = (("tune", "dijkstra"),)
+        needs: tuple[tuple[str, str], ...] = (("tune", "dijkstra"),)
         made.append(Step("race", network, dtype, batch, "peers", needs, (OURS, *peers), 60.0, 420.0))
     for network, dtype, batch in rows if evolutionary else ():
         needs = (("tune", "dijkstra"), ("tune", "evolutionary"))
@@ -109,7 +109,7 @@ class Session:
 
     def _race(self, step: Step, deadline: float) -> Mapping[str, Mapping[str, Any]]:
         of = {OURS: "dijkstra", "evolutionary": "evolutionary"}
-        facts = {"network": step.network, "dtype": step.dtype, "batch": step.batch}
+        facts: dict[str, Any] = {"network": step.network, "dtype": step.dtype, "batch": step.batch}
         loads = []
         for name in step.contenders:
             library = self._compiled(step, of[name], deadline) if name in of else ""

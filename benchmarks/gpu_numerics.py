@@ -22,6 +22,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from pathlib import Path
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 import numpy as np
 from onnx import ModelProto
@@ -29,6 +30,10 @@ from onnx import ModelProto
 from benchmarks.workloads import random_inputs
 from benchmarks.workloads.builder import FLOATS, GraphBuilder
 from benchmarks.workloads.layers import batch_norm, classifier, conv, conv_transpose, dense, layer_norm, linear
+
+if TYPE_CHECKING:
+    from collage.estimate import Workload
+    from collage.measure.runner import Runner
 
 #: Seconds for one candidate to compile, load or answer.
 _TIMEOUT_S = 60.0
@@ -182,7 +187,9 @@ def examine(name: str, device: str, folder: Path, cases: Sequence[str], dtypes: 
                     rule = backend.rule()
                     found = rule.all_candidates(graph, PartitionSpec(rule, name))
 
-                    def known(nodes: Sequence[int], values: Mapping[int, tuple[np.ndarray, ...]] = values) -> tuple:
+                    def known(
+                        nodes: Sequence[int], values: Mapping[int, tuple[np.ndarray, ...]] = values
+                    ) -> tuple[np.ndarray, ...]:
                         return tuple(array for node in nodes for array in values[node])
 
                     factory = WorkloadFactory(module, graph, {name: backend}, 1, known)
@@ -200,7 +207,7 @@ def examine(name: str, device: str, folder: Path, cases: Sequence[str], dtypes: 
                     print(f"{label}: {str(error)[:300]}", flush=True)
 
 
-def _measured(workload: object, runner: object, folder: Path, device: str) -> str:
+def _measured(workload: Workload, runner: Runner, folder: Path, device: str) -> str:
     """Build, run and check one candidate."""
     from collage.measure.artifact import Artifact, prepare, write_arrays
     from collage.measure.builder import build_all
@@ -213,6 +220,8 @@ def _measured(workload: object, runner: object, folder: Path, device: str) -> st
         return f"REFUSED {type(error).__name__}: {str(error)[:300]}"
     if not isinstance(built, Artifact):
         return f"NOT BUILT {built[:300]}"
+    if workload.samples is None:
+        return "NOT RUN: there are no inputs for it"
     samples = workload.samples()
     arrays = (write_arrays(samples.inputs, folder, "input"), write_arrays(samples.outputs, folder, "expected"))
     measured = runner.measure(Job((built,), *arrays, candidate_protocol(device), 1, device))[0]

@@ -93,7 +93,8 @@ def _run_compiled(onnx_file: Path, library: Path, folder: Path) -> tuple[float, 
 
     folder.mkdir(exist_ok=True)
     inputs = random_inputs(onnx.load(str(onnx_file)), seed=1)
-    np.savez(folder / "inputs.npz", **{f"i{k}": array for k, array in enumerate(inputs.values())})
+    named: dict[str, Any] = {f"i{k}": array for k, array in enumerate(inputs.values())}
+    np.savez(folder / "inputs.npz", **named)
     command = [
         sys.executable,
         "-c",
