@@ -13,6 +13,7 @@ What was found is written network by network (`--out`), and the same command goe
 from __future__ import annotations
 
 import argparse
+import gc
 import hashlib
 import math
 import sys
@@ -143,7 +144,11 @@ class Evaluation:
 
     def _time(self, tested: Network, model: Model) -> None:
         measured = recorded_tuning_seconds(tested, self.records)
+        # Who places a network has not read fifty thousand records, which the garbage collector would go through.
+        gc.collect()
+        gc.freeze()
         steps = partitioning_seconds(tested.module, tested.backends, tested.threads, model, self.transitions)
+        gc.unfreeze()
         self.results.write(
             network=tested.name, placing_by_prediction_s=steps, tuning_over_placing=measured / steps["total"]
         )
