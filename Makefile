@@ -8,14 +8,14 @@ DEV := $(VENV)/.collage-dev
 TESTS := $(VENV)/.collage-tests
 CUDA := $(VENV)/.collage-cuda
 DEMO := build/resnet50
-# Whose records `make bench-estimators` takes: xeon or epyc.
+# Whose records `make bench-estimators` and `make cost-model` take.
 MACHINE ?= xeon
 RECORDS := benchmarks/records/$(MACHINE)-2-threads
 NETWORK_LOGS := $(wildcard $(addsuffix .jsonl.gz,$(RECORDS) $(addprefix $(RECORDS)-,again third fourth fifth)))
 DESIGNED_LOGS := $(wildcard $(addsuffix .jsonl.gz,$(addprefix $(RECORDS)-,designed denser blocks operators)))
 FOUND := build/estimators/$(MACHINE)
 LEARN = $(BIN)/python -m benchmarks.estimators --models learned --out $(FOUND)/learned.jsonl --keep $(FOUND)/left-out \
-	--end-to-end --records $(NETWORK_LOGS) --designed $(DESIGNED_LOGS)
+	--end-to-end --records $(NETWORK_LOGS) $(if $(DESIGNED_LOGS),--designed $(DESIGNED_LOGS))
 
 .PHONY: help demo test test-emulation test-slow test-conformance test-cuda lint format bench bench-networks bench-estimators cost-model bench-onnx clean
 
@@ -87,7 +87,7 @@ bench-networks: $(DEV)
 
 bench-estimators: $(DEV)
 	@mkdir -p $(FOUND)
-	$(BIN)/python -m benchmarks.repeatability $(wordlist 1,2,$(NETWORK_LOGS))
+	$(if $(word 2,$(NETWORK_LOGS)),$(BIN)/python -m benchmarks.repeatability $(wordlist 1,2,$(NETWORK_LOGS)))
 	$(BIN)/python -m benchmarks.estimators --models roofline,ridge,nearest --out $(FOUND)/baselines.jsonl --records $(NETWORK_LOGS)
 	$(LEARN)
 	$(BIN)/python -m benchmarks.active --models $(FOUND)/left-out --end-to-end --records $(NETWORK_LOGS)

@@ -22,10 +22,10 @@ from benchmarks.estimator_networks import (
     ELSEWHERE,
     Key,
     Network,
-    are_of_here,
     belongings_of,
     key_of,
     leave_out,
+    measured_here,
     read_records,
 )
 from benchmarks.estimator_regret import end_to_end
@@ -153,7 +153,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     records = read_records([*options.records, *options.designed], options.threads)
     designed = frozenset(read_records(options.designed, options.threads)) if options.designed else frozenset()
     transitions = ReplayEstimator(options.records).transitions(list(backends), options.threads)
-    run = options.end_to_end and are_of_here(records)
+    run = options.end_to_end and measured_here(records)
     columns = ("network", "workloads", "measured", "batches", "loss", "searched / by records", "ships / by records")
     table = Table(*columns, title="Active costing, replayed from records")
     console = Console(width=100)

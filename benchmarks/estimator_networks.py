@@ -140,8 +140,8 @@ def read_records(sources: Iterable[Path], threads: int) -> dict[Key, Record]:
     return found
 
 
-def are_of_here(records: Mapping[Key, Record]) -> bool:
-    """Whether records are of this machine. What placements by another's take here says nothing of a cost model."""
+def measured_here(records: Mapping[Key, Record]) -> bool:
+    """Whether records are of this machine: what placements by another's take here says nothing of a cost model."""
     return {record.key.device for record in records.values()} == {describe().fingerprint}
 
 

@@ -32,10 +32,10 @@ from benchmarks.estimator_networks import (
     Belongings,
     Key,
     Network,
-    are_of_here,
     belongings_of,
     groups_of,
     leave_out,
+    measured_here,
     of_no_network,
     read_records,
     recorded_tuning_seconds,
@@ -255,7 +255,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         designed = frozenset(read_records(options.designed, options.threads)) if options.designed else frozenset()
         backends = resolve_backends(sorted({backend for _, backend, _ in records}))
         transitions = ReplayEstimator(options.records).transitions(backends, options.threads)
-        run = options.end_to_end and are_of_here(records)
+        run = options.end_to_end and measured_here(records)
         settings = _settings(options.threads, models, among, records, len(designed), run)
         results = Results(options.out, settings)
         wanted = [name for name in options.names or among if name not in results.done]

@@ -299,9 +299,7 @@ def _check(plan: Plan, source: Path) -> None:
     if plan.choice == UNTOUCHED:
         return
     try:
-        execution_order(
-            graph, [CandidatePartition(SubGraph(graph, IndexSet(p.nodes)), p.backend) for p in plan.partitions]
-        )
+        plan.placement(graph)
     except CollageError as error:
         raise PlanError(f"{source}: {error}") from error
     for name, backend in plan.backends.items():

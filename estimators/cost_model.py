@@ -13,7 +13,7 @@ from __future__ import annotations
 import copy
 import importlib.metadata
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -197,7 +197,13 @@ class CostModel(Parameterised):
     @classmethod
     def load(cls: type[_Model], path: str | os.PathLike[str]) -> _Model:
         """Read what `save` wrote. Raises CollageError when the file is unreadable, no model, or of another version."""
-        content = read_model(path)
+        return cls.from_content(read_model(path), path)
+
+    @classmethod
+    def from_content(cls: type[_Model], content: Mapping[str, Any], path: str | os.PathLike[str]) -> _Model:
+        """The model of a file that was read (`estimators.cost_model_file.read_model`); raises CollageError when it is
+        damaged, which names the file.
+        """
         try:
             model = cls(**content["parameters"])
             model.backends_ = {

@@ -18,7 +18,7 @@ from estimators.cost_model_analytic import Analytic
 from estimators.cost_model_reach import Reach
 from estimators.cost_model_trees import COLUMNS, Trees, tree_inputs
 from estimators.features import FeatureTable
-from estimators.parallel import side_by_side
+from estimators.parallel import parallel_map
 
 _FOLDS = 10
 #: Records of designed blocks, one after another, that are in one fold.
@@ -157,7 +157,7 @@ def fit_backend(
 
     folds = _folds(groups, designed)
     parts = [*(train for train, _ in folds), np.arange(len(groups))]
-    *without, point = side_by_side(point_of, parts)
+    *without, point = parallel_map(point_of, parts)
     held = np.zeros(len(log_seconds))
     inputs = np.zeros((len(log_seconds), COLUMNS + 1), dtype=np.float32)
     for (_, test), ignorant in zip(folds, without, strict=True):
@@ -166,7 +166,7 @@ def fit_backend(
     say = weights * group_weights(groups) * len(groups)
     misses = np.abs(log_seconds - held)
     size = np.log(misses + _NOISE)
-    *errors, error = side_by_side(error_of, parts)
+    *errors, error = parallel_map(error_of, parts)
     expected = np.zeros(len(size))
     for (_, test), known in zip(folds, errors, strict=True):
         expected[test] = known.predict(inputs[test])

@@ -19,7 +19,7 @@ from estimators.cost_model_backend import SLOPE, BackendModel
 from estimators.cost_model_data import TrainingSet
 from estimators.cost_model_trees import COLUMNS, Trees, tree_inputs
 from estimators.features import FeatureTable
-from estimators.parallel import side_by_side
+from estimators.parallel import parallel_map
 
 #: Share of the workloads of each of two backends that both must have been measured on. A backend that takes others, too
 #: (several outputs, no anchor) has no ratio for those, and one learned without them misleads.
@@ -90,7 +90,7 @@ def fit_contrasts(
         trees = Trees.fit(inputs, target, weights / weights.mean(), rounds, SLOPE, settings)
         return Contrast(first, second, trees)
 
-    found = side_by_side(contrast, combinations(sorted(models), 2))
+    found = parallel_map(contrast, combinations(sorted(models), 2))
     return tuple(each for each in found if each is not None)
 
 

@@ -13,7 +13,7 @@ from estimators.cost_model_contrast import Contrast, fit_contrasts
 from estimators.cost_model_data import TrainingSet
 from estimators.cost_model_drift import without_drift
 from estimators.features import FeatureTable
-from estimators.parallel import side_by_side
+from estimators.parallel import parallel_map
 
 #: A backend with fewer records has its model learned from all backends' records, and only its level from its own.
 LEAST_PER_BACKEND = 100
@@ -84,6 +84,6 @@ def _without_drift(
 
     result = data.log_seconds.copy()
     parts = [np.flatnonzero(names == name) for name in np.unique(names)] if data.designed.any() else []
-    for rows, log_seconds in zip(parts, side_by_side(corrected, parts), strict=True):
+    for rows, log_seconds in zip(parts, parallel_map(corrected, parts), strict=True):
         result[rows] = log_seconds
     return result

@@ -11,6 +11,6 @@ _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
 
-def side_by_side(function: Callable[[_Item], _Result], items: Iterable[_Item]) -> list[_Result]:
+def parallel_map(function: Callable[[_Item], _Result], items: Iterable[_Item]) -> list[_Result]:
     """The function of each, in order, on all processors of this process; what it gives does not depend on how many."""
     return list(Parallel(n_jobs=-1, prefer="threads")(delayed(function)(item) for item in items))

@@ -35,15 +35,15 @@ def shipped(device: DeviceInfo | Mapping[str, Any] | None = None, kind: type[_Mo
     """
     device = describe() if device is None else device
     wanted = device.as_dict() if isinstance(device, DeviceInfo) else device
-    there = sorted((f for f in files("estimators").joinpath(FOLDER).iterdir() if f.name.endswith(_ENDING)), key=str)
-    if not there:
+    contents = {}
+    for resource in sorted(files("estimators").joinpath(FOLDER).iterdir(), key=lambda f: f.name):
+        if resource.name.endswith(_ENDING):
+            with as_file(resource) as path:
+                contents[resource.name] = read_model(path)
+    if not contents:
         raise CollageError("this installation of Collage lacks the cost models that ship with it: install it again")
-    likeness = {}
-    for resource in there:
-        with as_file(resource) as path:
-            likeness[resource] = _likeness(read_model(path)["device_info"], wanted)
-    with as_file(max(there, key=likeness.__getitem__)) as path:
-        return kind.load(path)
+    best = max(contents, key=lambda name: _likeness(contents[name]["device_info"], wanted))
+    return kind.from_content(contents[best], best)
 
 
 def _likeness(device: Mapping[str, Any], wanted: Mapping[str, Any]) -> tuple[bool, bool, float]:
