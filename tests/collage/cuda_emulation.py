@@ -25,8 +25,8 @@ from tvm.relax.dpl import is_op, wildcard
 
 from collage import cuda_device
 from collage.backends.base import Availability, Backend, Style
+from collage.backends.composite import Composite, Operands
 from collage.backends.cuda import lower, native, target
-from collage.backends.cuda.partition import Composite, Operands
 from collage.measure import clock, device_events
 from collage.measure.artifact import Artifact, compile_artifact
 from collage.measure.job import Failed, Job, Timed
@@ -34,8 +34,7 @@ from collage.measure.protocol import candidate_protocol, end_to_end
 from collage.measure.runner import Measurement
 from collage.measure.worker import Wakers, run
 from collage.rules.trees import library_rule
-from collage.runtime import devices
-from collage.runtime.cuda import blob
+from collage.runtime import blob, devices
 
 _SOURCE = Path(__file__).parent / "cuda_stand_in" / "cudart.c"
 _QUICK: dict[str, Any] = {

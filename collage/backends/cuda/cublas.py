@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from collage.backends.composite import Composite, Operands, dtype_of
 from collage.backends.cuda.base import CudaLibraryBackend
 from collage.backends.cuda.matmul_chain import MatmulChain, read_chain
-from collage.backends.cuda.partition import Composite, Operands, dtype_of
 from collage.backends.source_digest import source_digest
 from collage.errors import CodegenError
 
@@ -42,8 +42,8 @@ class CublasBackend(CudaLibraryBackend):
     def configuration(self) -> dict[str, Any]:
         """Precision, and patterns and engine as a digest of their code."""
         code = source_digest(
-            *("backends/cuda/cublas.py", "backends/cuda/matmul_*.py", "backends/cuda/partition.py"),
-            *("runtime/cuda/partition.h", "runtime/cuda/cublas*", "runtime/engines/cublas.py"),
+            *("backends/cuda/cublas.py", "backends/cuda/matmul_*.py", "backends/composite.py"),
+            *("runtime/blob.*", "runtime/cuda/partition.h", "runtime/cuda/cublas*", "runtime/engines/cublas.py"),
         )
         return {"code": code, "precision": self.checked_precision()}
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from collage.backends.composite import Composite
 from collage.backends.cuda.base import CudaLibraryBackend
 from collage.backends.cuda.cudnn_patterns import patterns, read
-from collage.backends.cuda.cudnn_problem import Binding, Problem, Unsupported
-from collage.backends.cuda.partition import Composite
+from collage.backends.problem import Binding, Problem, Unsupported
 from collage.backends.source_digest import source_digest
 from collage.errors import CodegenError
-from collage.runtime.cuda.blob import pack
+from collage.runtime.blob import pack
 
 if TYPE_CHECKING:
     from collage.rules.base import PartitionRule
@@ -37,8 +37,9 @@ class CudnnBackend(CudaLibraryBackend):
     def configuration(self) -> dict[str, Any]:
         """Precision, and patterns and engine as a digest of their code."""
         code = source_digest(
-            *("backends/cuda/cudnn*.py", "backends/cuda/partition.py", "runtime/cuda/*.py", "runtime/cuda/partition.h"),
-            *("runtime/cuda/cudnn*", "runtime/engines/cudnn.py"),
+            *("backends/cuda/cudnn*.py", "backends/composite.py", "backends/problem*.py"),
+            *("runtime/blob.*", "runtime/cuda/*.py", "runtime/cuda/partition.h", "runtime/cuda/cudnn*"),
+            "runtime/engines/cudnn.py",
         )
         return {"code": code, "precision": self.checked_precision()}
 

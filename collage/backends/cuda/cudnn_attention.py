@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from collage.backends.cuda.cudnn_problem import (
+from collage.backends.problem import (
     Binding,
     Operand,
     Problem,

@@ -13,19 +13,22 @@ from typing import Any
 from tvm.relax.dpl import is_const, is_op, wildcard
 
 from collage.backends.cuda.cudnn_attention import PERMUTE, PRODUCT, SOFTMAX, read_attention
-from collage.backends.cuda.cudnn_convolution import FORWARD, TRANSPOSED, read_convolution
-from collage.backends.cuda.cudnn_epilogue import ACTIVATIONS
-from collage.backends.cuda.cudnn_problem import Binding, Problem, Unsupported
 from collage.backends.cuda.cudnn_rows import LAYER_NORM, RMS_NORM, read_rows
 from collage.backends.cuda.cudnn_window import ADAPTIVE, AVERAGE, MAXIMUM, MEAN, read_pool
+from collage.backends.problem import Binding, Problem, Unsupported
+from collage.backends.problem_convolution import FORWARD, TRANSPOSED, Pattern, convolution_patterns, read_convolution
+from collage.backends.problem_epilogue import ACTIVATIONS
 from collage.rules.pattern_rule import PatternMatch
-
-Pattern = tuple[str, Any, Any]
 
 
 def patterns() -> list[Pattern]:
     """(label, pattern, check) for `library_rule`."""
-    return [*_convolutions(), *_single(), ("cudnn.attention", _attention(), is_supported)]
+    return [
+        *convolution_patterns("cudnn.conv", FORWARD, ACTIVATIONS, is_supported),
+        *convolution_patterns("cudnn.conv_transpose", TRANSPOSED, ACTIVATIONS, is_supported),
+        *_single(),
+        ("cudnn.attention", _attention(), is_supported),
+    ]
 
 
 def read(bindings: Sequence[Binding]) -> Problem:
@@ -56,23 +59,6 @@ def is_supported(match: PatternMatch) -> bool:
 
 POOLING = (*MAXIMUM, *AVERAGE, *ADAPTIVE, MEAN)
 ROWS = (SOFTMAX, LAYER_NORM, RMS_NORM)
-
-
-def _convolutions() -> list[Pattern]:
-    """Convolution, up to two sums (bias, residual), activation."""
-    found: list[Pattern] = []
-    for label, operators in (("conv", FORWARD), ("conv_transpose", TRANSPOSED)):
-        value = _any_of([is_op(name)(wildcard(), wildcard()) for name in operators])
-        for sums in range(3):
-            name = f"cudnn.{label}" + "_add" * sums
-            found += [(name, value, is_supported), (f"{name}_act", _activated(value), is_supported)]
-            value = is_op("relax.add")(value, wildcard())
-    return found
-
-
-def _activated(value: Any) -> Any:
-    gate = is_op("relax.multiply")(value, is_op("relax.sigmoid")(value))
-    return _any_of([gate, *(is_op(name)(value, varg_default_wildcard=True) for name in ACTIVATIONS)])
 
 
 def _single() -> list[Pattern]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from collage.backends.cuda.cudnn_convolution import SPATIAL, window
-from collage.backends.cuda.cudnn_problem import (
+from collage.backends.problem import (
     Binding,
     Problem,
     Unsupported,
@@ -18,6 +17,7 @@ from collage.backends.cuda.cudnn_problem import (
     planar,
     shape_of,
 )
+from collage.backends.problem_convolution import SPATIAL, window
 
 MAXIMUM = {f"relax.nn.max_pool{d}d": d for d in SPATIAL}
 AVERAGE = {f"relax.nn.avg_pool{d}d": d for d in SPATIAL}

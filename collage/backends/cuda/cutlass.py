@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from collage.backends.base import Availability, Style
+from collage.backends.composite import Composite, Operands, static_shape
 from collage.backends.cuda import cutlass_build
 from collage.backends.cuda.base import NO_DEVICE, CudaBackend
 from collage.backends.cuda.cutlass_kernels import Kernel, kernels_for
 from collage.backends.cuda.cutlass_problem import Computation, read_computation
-from collage.backends.cuda.partition import Composite, Operands, static_shape
 from collage.backends.cuda.target import device_arch
 from collage.backends.source_digest import source_digest
 from collage.cuda_device import compute_capability
@@ -75,11 +75,11 @@ class CutlassBackend(CudaBackend):
         code = source_digest(
             *(
                 "backends/cuda/cutlass*.py",
-                "backends/cuda/partition.py",
+                "backends/composite.py",
                 "runtime/cuda/cutlass*.*",
                 "runtime/cuda/cutlass/*",
             ),
-            *("runtime/cuda/partition.h", "runtime/engines/cutlass.py"),
+            *("runtime/blob.*", "runtime/cuda/partition.h", "runtime/engines/cutlass.py"),
         )
         return {"code": code, "precision": self.checked_precision(), "arch": self.architecture()}
 

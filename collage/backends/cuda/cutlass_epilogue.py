@@ -16,7 +16,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from collage.backends.cuda.partition import static_shape
+from collage.backends.composite import static_shape
 from collage.errors import CodegenError
 
 #: Variable inside the partition -> the call that it is bound to.

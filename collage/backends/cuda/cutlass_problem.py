@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+from collage.backends.composite import dtype_of, static_shape
 from collage.backends.cuda.cutlass_epilogue import Bound, Epilogue, read_epilogue
-from collage.backends.cuda.partition import dtype_of, static_shape
 from collage.errors import CodegenError
 
 _PRODUCTS = frozenset({"relax.matmul", "relax.nn.conv2d"})

@@ -18,8 +18,8 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from collage.backends.composite import dtype_of, static_shape
 from collage.backends.cuda.matmul_layout import MatmulLayout, UnsupportedLayout, View, matmul_layout, output_view
-from collage.backends.cuda.partition import dtype_of, static_shape
 from collage.errors import CodegenError
 
 

@@ -17,8 +17,8 @@ from typing import Any
 import platformdirs
 import tvm_ffi
 
+from collage.runtime.blob import unpack, with_choice
 from collage.runtime.cuda import native
-from collage.runtime.cuda.blob import unpack, with_choice
 from collage.runtime.devices import cuda_name
 
 

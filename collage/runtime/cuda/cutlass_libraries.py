@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from collage.errors import CompiledModelError
-from collage.runtime.cuda.blob import unpack
+from collage.runtime.blob import unpack
 
 
 @dataclass(frozen=True)

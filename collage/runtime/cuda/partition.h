@@ -1,7 +1,7 @@
 /*!
- * What the CUDA engines have in common: reading the blob of a partition (blob.py), its weights on the device, the stream
- * and workspace that it runs with, and NVIDIA's libraries, of which no function is linked: each is looked up by name when
- * it is first called, so that one object file serves machines with and without them.
+ * What the CUDA engines have in common: the weights of a blob (blob.h) on the device, the stream and workspace that they run
+ * with, and NVIDIA's libraries, of which no function is linked: each is looked up by name when it is first called, so that one
+ * object file serves machines with and without them.
  *
  * With COLLAGE_EMULATE the same engines run on host memory: tests put stand-ins of NVIDIA's headers first on the include
  * path, and every function is called directly.
@@ -13,7 +13,6 @@
 #include <dlfcn.h>
 #include <tvm/ffi/container/tensor.h>
 #include <tvm/ffi/extra/c_env_api.h>
-#include <tvm/ffi/extra/json.h>
 #include <tvm/ffi/function.h>
 #include <tvm/ffi/string.h>
 
@@ -25,6 +24,8 @@
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "../blob.h"
 
 #define COLLAGE_TEXT_(x) #x
 #define COLLAGE_TEXT(x) COLLAGE_TEXT_(x)
@@ -46,8 +47,6 @@
 
 namespace collage {
 namespace cuda {
-namespace ffi = tvm::ffi;
-namespace json = tvm::ffi::json;
 
 #if CUDART_VERSION / 1000 == 12
 constexpr const char* kRuntimeLibrary = "libcudart.so.12";
@@ -135,75 +134,16 @@ class DeviceBuffer {
   void* data_ = nullptr;
 };
 
-inline bool Has(const json::Object& object, const char* key) { return object.count(ffi::String(key)) > 0; }
-
-inline ffi::Any Get(const json::Object& object, const char* key) {
-  if (!Has(object, key)) TVM_FFI_THROW(ValueError) << "the blob's header has no \"" << key << "\"";
-  return object.at(ffi::String(key));
-}
-
-inline int64_t Int(const json::Object& object, const char* key) { return Get(object, key).cast<int64_t>(); }
-inline double Real(const json::Object& object, const char* key) { return Get(object, key).cast<double>(); }
-inline bool Flag(const json::Object& object, const char* key) { return Get(object, key).cast<bool>(); }
-
-inline std::string Text(const json::Object& object, const char* key) {
-  ffi::String text = Get(object, key).cast<ffi::String>();
-  return std::string(text.data(), text.size());
-}
-
-inline json::Object Child(const json::Object& object, const char* key) { return Get(object, key).cast<json::Object>(); }
-
-inline std::vector<int64_t> Ints(const ffi::Any& list) {
-  std::vector<int64_t> values;
-  for (const ffi::Any& value : list.cast<json::Array>()) values.push_back(value.cast<int64_t>());
-  return values;
-}
-
-inline std::vector<int64_t> Ints(const json::Object& object, const char* key) { return Ints(Get(object, key)); }
-
-inline json::Object ParseObject(const std::string& text) {
-  ffi::String error;
-  ffi::Any value = json::Parse(ffi::String(text), &error);
-  if (!error.empty()) TVM_FFI_THROW(ValueError) << "the header is not JSON: " << std::string(error.data(), error.size());
-  return value.cast<json::Object>();
-}
-
-/*! The parts of a blob; it keeps no copy, so the bytes have to outlive it. */
-class Blob {
- public:
-  explicit Blob(const ffi::Bytes& bytes) {
-    constexpr size_t kStart = 16, kAlignment = 256;
-    const char* begin = bytes.data();
-    if (bytes.size() < kStart || std::memcmp(begin, "CLGCUDA1", 8) != 0) {
-      TVM_FFI_THROW(ValueError) << "not the blob of a CUDA partition";
-    }
-    uint64_t length;
-    std::memcpy(&length, begin + 8, sizeof(length));
-    if (length > bytes.size() - kStart) TVM_FFI_THROW(ValueError) << "the blob of a CUDA partition is truncated";
-    text = std::string(begin + kStart, length);
-    header = ParseObject(text);
-    size_t data = (kStart + length + kAlignment - 1) / kAlignment * kAlignment;
-    tensors_ = begin + data;
-    for (const auto& [name, value] : Child(header, "tensors")) {
-      json::Object entry = value.cast<json::Object>();
-      size_t end = static_cast<size_t>(Int(entry, "offset")) + static_cast<size_t>(Int(entry, "bytes"));
-      if (data > bytes.size() || end > bytes.size() - data) {
-        TVM_FFI_THROW(ValueError) << "the blob of a CUDA partition is truncated";
-      }
-      if (end > size_) size_ = end;
-    }
-  }
-  /*! All tensors, in one piece: `header["tensors"][name]["offset"]` says where each starts. */
-  const char* data() const { return tensors_; }
-  size_t size() const { return size_; }
-
-  std::string text;
-  json::Object header;
-
- private:
-  const char* tensors_ = nullptr;
-  size_t size_ = 0;
-};
+using collage::Blob;
+using collage::Child;
+using collage::Flag;
+using collage::Get;
+using collage::Has;
+using collage::Int;
+using collage::Ints;
+using collage::ParseObject;
+using collage::Real;
+using collage::Text;
 
 /*! The tensors of a blob on the device, in one allocation, each aligned to 256 bytes. */
 class Constants {

@@ -33,8 +33,8 @@ from collage import build
 from collage.backends.cuda.cublas import CublasBackend
 from collage.errors import CompiledModelError
 from collage.rewrite import apply
-from collage.runtime import engines, native
-from collage.runtime.cuda import blob, choices
+from collage.runtime import blob, engines, native
+from collage.runtime.cuda import choices
 from collage.runtime.engines import cublas
 
 pytestmark = pytest.mark.emulation

@@ -9,7 +9,7 @@ import pytest
 import tvm_ffi
 
 from collage.errors import CompiledModelError
-from collage.runtime.cuda import blob
+from collage.runtime import blob
 
 pytestmark = pytest.mark.emulation
 
@@ -43,7 +43,7 @@ def test_tensors_are_aligned_in_the_data() -> None:
     assert all(entry["offset"] % blob.ALIGNMENT == 0 for entry in header["tensors"].values())
 
 
-@pytest.mark.parametrize("broken", [b"", b"CLGCUDA1", b"ONNX" + bytes(200)])
+@pytest.mark.parametrize("broken", [b"", b"CLGBLOB1", b"ONNX" + bytes(200)])
 def test_other_bytes_are_refused(broken: bytes) -> None:
     with pytest.raises(CompiledModelError, match="not the blob"):
         blob.unpack(broken)

@@ -22,8 +22,8 @@ from collage.candidates import CandidatePartition, PartitionSpec
 from collage.errors import CompiledModelError
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.rewrite import apply
+from collage.runtime import blob as blobs
 from collage.runtime import engines
-from collage.runtime.cuda import blob as blobs
 from collage.runtime.cuda import choices
 from collage.runtime.engines import cudnn as engine
 from collage.testing import fresh

@@ -18,7 +18,7 @@ from collage.candidates import CandidatePartition, PartitionSpec
 from collage.errors import PluginError
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.rewrite import partition_function
-from collage.runtime.cuda.blob import unpack
+from collage.runtime.blob import unpack
 
 pytestmark = pytest.mark.emulation
 

@@ -153,8 +153,8 @@ def test_compiles(tmp_path: Path, name: str, dtype: str, arch: str, precision: s
 
 
 def computation_of(function: object) -> Computation:
+    from collage.backends.composite import Composite
     from collage.backends.cuda.cutlass_problem import read_computation
-    from collage.backends.cuda.partition import Composite
 
     composite = Composite.of(function)
     return read_computation(composite.result, composite.bound)
@@ -226,7 +226,7 @@ CHECKS
 
 
 def test_the_libraries_behind_a_blob_come_back() -> None:
-    from collage.runtime.cuda.blob import pack
+    from collage.runtime.blob import pack
 
     libraries = [cutlass_libraries.KernelLibrary("a", b"\0" * 1000), cutlass_libraries.KernelLibrary("b", b"xyz")]
     entries, packed = cutlass_libraries.describe(libraries)

@@ -11,9 +11,9 @@ from cutlass_cases import CASES, scalar
 from product_cases import Shape, candidates, codegen_function, constant, labels, whole
 from tvm import relax
 
+from collage.backends.composite import Composite
 from collage.backends.cuda.cutlass import CutlassBackend
 from collage.backends.cuda.cutlass_problem import Computation, read_computation
-from collage.backends.cuda.partition import Composite
 from collage.errors import BackendUnavailableError, CodegenError, PluginError
 
 pytestmark = pytest.mark.emulation

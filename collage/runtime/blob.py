@@ -1,10 +1,10 @@
-"""The blob of a CUDA partition: a JSON header that says what to compute, and the weights as they go to the device.
+"""The blob of a partition that an engine in C++ runs: a JSON header that says what to compute, and the weights.
 
-    b"CLGCUDA1" | uint64 length of the header | header | padding | tensors, each at a multiple of 256 bytes
+    b"CLGBLOB1" | uint64 length of the header | header | padding | tensors, each at a multiple of 256 bytes
 
 The header's "tensors" maps names to dtype, shape, offset (from the start of the first tensor) and bytes. Every operand
 of the computation is {"arg": i}, the i-th argument of the partition's function, or {"tensor": name}. Numbers are
-little-endian. `partition.h` reads this on the other side.
+little-endian. `blob.h` reads this on the other side.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import numpy as np
 
 from collage.errors import CompiledModelError
 
-MAGIC = b"CLGCUDA1"
-ALIGNMENT = 256  # as cudaMalloc gives it: the tensors go to the device in one piece
+MAGIC = b"CLGBLOB1"
+ALIGNMENT = 256  # as cudaMalloc gives it: for a device, the tensors go there in one piece
 _LENGTH = struct.Struct("<Q")
 
 
@@ -63,16 +63,16 @@ def unpack(blob: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """
     start = len(MAGIC) + _LENGTH.size
     if len(blob) < start or not blob.startswith(MAGIC):
-        raise CompiledModelError("not the blob of a CUDA partition")
+        raise CompiledModelError("not the blob of a partition")
     (length,) = _LENGTH.unpack_from(blob, len(MAGIC))
     if length > len(blob) - start:
-        raise CompiledModelError("the blob of a CUDA partition is truncated")
+        raise CompiledModelError("the blob of a partition is truncated")
     header = json.loads(blob[start : start + length])
     data = start + length + -(start + length) % ALIGNMENT
     tensors = {}
     for name, entry in header["tensors"].items():
         if data + entry["offset"] + entry["bytes"] > len(blob):
-            raise CompiledModelError(f"the blob of a CUDA partition is truncated: tensor {name}")
+            raise CompiledModelError(f"the blob of a partition is truncated: tensor {name}")
         dtype = _dtype(entry["dtype"])
         flat = np.frombuffer(blob, dtype, entry["bytes"] // dtype.itemsize, data + entry["offset"])
         tensors[name] = flat.reshape(entry["shape"])

@@ -1,18 +1,20 @@
 """Convolutions and transposed convolutions, in one to three dimensions, grouped and dilated, with their epilogues.
 
-A transposed convolution is the gradient of a convolution by its input: cuDNN's backward-data operation, of which the
+A transposed convolution is the gradient of a convolution by its input: the backward-data operation, of which the
 network's input is the gradient of the result, and the kernel is that of the forward convolution.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import reduce
+from operator import or_
 from typing import Any
 
 import numpy as np
+from tvm.relax.dpl import is_op, wildcard
 
-from collage.backends.cuda.cudnn_epilogue import read_epilogue
-from collage.backends.cuda.cudnn_problem import (
+from collage.backends.problem import (
     Binding,
     Operand,
     Problem,
@@ -26,10 +28,40 @@ from collage.backends.cuda.cudnn_problem import (
     planar,
     shape_of,
 )
+from collage.backends.problem_epilogue import read_epilogue
+from collage.rules.pattern_rule import PatternMatch
 
 SPATIAL = {1: "W", 2: "HW", 3: "DHW"}
 FORWARD = {f"relax.nn.conv{d}d": d for d in SPATIAL}
 TRANSPOSED = {f"relax.nn.conv{d}d_transpose": d for d in SPATIAL}
+
+Pattern = tuple[str, Any, Callable[[PatternMatch], bool]]
+
+
+def convolution_patterns(
+    label: str, operators: Iterable[str], activations: Iterable[str], check: Callable[[PatternMatch], bool]
+) -> list[Pattern]:
+    """Convolution, up to two sums (bias, residual), activation: (label, pattern, check) for `library_rule`.
+
+    Parameters
+    ----------
+    label: of the bare convolution; "_add" is appended for each sum and "_act" for an activation.
+    activations: operators of one tensor, and perhaps numbers; with `relax.sigmoid` among them, gates too.
+    """
+    activations = list(activations)
+    found: list[Pattern] = []
+    value = reduce(or_, [is_op(name)(wildcard(), wildcard()) for name in operators])
+    for sums in range(3):
+        name = label + "_add" * sums
+        found += [(name, value, check), (f"{name}_act", _activated(value, activations), check)]
+        value = is_op("relax.add")(value, wildcard())
+    return found
+
+
+def _activated(value: Any, activations: Sequence[str]) -> Any:
+    plain = [is_op(name)(value, varg_default_wildcard=True) for name in activations]
+    gate = [is_op("relax.multiply")(value, is_op("relax.sigmoid")(value))] if "relax.sigmoid" in activations else []
+    return reduce(or_, [*gate, *plain])
 
 
 def read_convolution(bindings: Sequence[Binding]) -> Problem:
@@ -37,7 +69,7 @@ def read_convolution(bindings: Sequence[Binding]) -> Problem:
 
     Raises
     ------
-    Unsupported: a layout, dtype or epilogue that cuDNN does not take.
+    Unsupported: a layout, dtype or epilogue that no library takes.
     """
     anchor, rest = bindings[0], bindings[1:]
     transposed = anchor.op in TRANSPOSED
@@ -75,7 +107,7 @@ def window(attrs: Any, dims: int) -> dict[str, list[int]]:
 
 
 def _kernel(w: Any, layout: str, axes: str, channels_last: bool) -> Operand:
-    """The kernel in the order that cuDNN wants beside data of this layout; a constant is rearranged once for all."""
+    """The kernel in the order that goes with data of this layout; a constant is rearranged once for all."""
     wanted = axes[0] + axes[2:] + axes[1] if channels_last else axes
     shape = shape_of(w)
     arranged(shape, layout, axes)

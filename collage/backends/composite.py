@@ -16,7 +16,7 @@ import tvm
 from tvm import relax
 
 from collage.errors import CodegenError
-from collage.runtime.cuda import blob
+from collage.runtime import blob
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What follows a convolution in one partition: bias, residual sum, activation, as steps of cuDNN's graph.
+"""What follows a convolution in one partition: bias, residual sum, activation, as steps in their order.
 
 Each step reads the value of the step before it. The order is that of the network; the engine may reorder the sums.
 """
@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from collage.backends.cuda.cudnn_problem import (
+from collage.backends.problem import (
     Binding,
     Operand,
     Unsupported,
@@ -53,7 +53,7 @@ def read_epilogue(
     ----------
     anchor: the convolution.
     rest: the bindings after it.
-    result: cuDNN's view of its result.
+    result: the view of its result.
     channel_axis: where the channels are in the network's own layout.
 
     Raises

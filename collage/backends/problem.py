@@ -1,8 +1,9 @@
-"""What cuDNN is asked to compute: one operation of its graph API with an epilogue, on tensors in cuDNN's terms.
+"""What a library is asked to compute: one operation with an epilogue, on tensors in cuDNN's terms.
 
-cuDNN sees a tensor as N x C x spatial extents whatever its layout in memory; the layout is in the strides. Readers
-(`cudnn_convolution`, `cudnn_window`, `cudnn_rows`, `cudnn_attention`) turn a partition's calls into a `Problem`, or
-raise `Unsupported`; the same reading decides whether a match becomes a candidate, and makes the blob of one that did.
+There a tensor is N x C x spatial extents whatever its layout in memory; the layout is in the strides. Readers
+(`problem_convolution`; `cudnn_window`, `cudnn_rows` and `cudnn_attention` in `collage.backends.cuda`) turn a
+partition's calls into a `Problem`, or raise `Unsupported`; the same reading decides whether a match becomes a
+candidate, and makes the blob of one that did.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ import numpy as np
 import tvm
 from tvm import relax
 
-#: What the engine computes with; sums are float32 for all of them.
+#: What engines compute with; sums are float32 for all of them.
 DTYPES = ("float32", "float16", "bfloat16")
 
 
 class Unsupported(Exception):
-    """cuDNN does not compute this, or not with the results that Relax defines; the message says why."""
+    """The library does not compute this, or not with the results that Relax defines; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class Binding:
 
 @dataclass(frozen=True)
 class View:
-    """A tensor as cuDNN sees it.
+    """A tensor as N x C x spatial extents.
 
     Attributes
     ----------
@@ -59,8 +60,8 @@ class Operand:
     Attributes
     ----------
     expr: the Relax variable or constant that it is.
-    view: how cuDNN sees it.
-    value: a constant's content as it goes to the device; None for variables.
+    view: its extents and strides.
+    value: a constant's content as it goes to the engine; None for variables.
     dtype: of its elements.
     """
 
@@ -79,7 +80,7 @@ class Problem:
     op: "conv", "conv_transpose", "pool", "softmax", "layer_norm", "rms_norm" or "attention".
     dtype: of the result, and of all operands that do not say otherwise.
     operands: role ("x", "w", "bias", "residual", ...) -> tensor.
-    result: how cuDNN sees what is written.
+    result: extents and strides of what is written.
     settings: all else of the header; JSON values only.
     """
 
@@ -109,7 +110,7 @@ def shape_of(expr: Any) -> tuple[int, ...]:
 
 
 def dtype_of(*exprs: Any) -> str:
-    """The one dtype of tensor expressions. Raises Unsupported for several, or one that the engine lacks."""
+    """The one dtype of tensor expressions. Raises Unsupported for several, or one that engines lack."""
     found = sorted({str(expr.ty.dtype) for expr in exprs})
     if len(found) != 1 or found[0] not in DTYPES:
         raise Unsupported(f"dtype {' and '.join(found)}")
@@ -147,7 +148,7 @@ def arranged(shape: Sequence[int], layout: str, order: str) -> View:
 
 
 def planar(view: View) -> View:
-    """A view of one spatial axis as one of two, of which the first has extent 1: cuDNN wants two at least."""
+    """A view of one spatial axis as one of two, of which the first has extent 1: libraries want two at least."""
     if len(view.dims) != 3:
         return view
     (n, c, w), (sn, sc, sw) = view.dims, view.strides
