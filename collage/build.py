@@ -6,7 +6,7 @@ The same function builds a candidate that is measured and the whole network that
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
@@ -194,11 +194,13 @@ def device_of_backends(backends: Iterable[Backend]) -> str:
     return devices[0] if devices else "cpu"
 
 
-def engine_objects(engines: Iterable[str]) -> list[str]:
+def engine_objects(engines: Collection[str]) -> list[str]:
     """Object files of engines that are native code: exported models carry them."""
-    from collage.runtime.cuda.native import ENGINES, object_file
+    from collage.runtime.cuda import native as cuda
+    from collage.runtime.winograd import native as winograd
 
-    return [object_file(engine) for engine in engines if engine in ENGINES]
+    objects = [cuda.object_file(engine) for engine in engines if engine in cuda.ENGINES]
+    return [*objects, *([winograd.object_file()] if "winograd" in engines else [])]
 
 
 def _compile(lowered: Any, lowering: Lowering, carried: Sequence[Any]) -> Any:

@@ -11,6 +11,7 @@ from collage.backends.base import Availability, Backend
 from collage.backends.onnxruntime import ONNXRuntimeBackend
 from collage.backends.openvino import OpenVINOBackend
 from collage.backends.tvm import TVMBackend
+from collage.backends.winograd import WinogradBackend
 from collage.candidates import CandidatePartition, PartitionSpec
 from collage.errors import CodegenError
 from collage.graph.dataflow_graph import DataflowGraph
@@ -35,6 +36,11 @@ class TestOpenVINO(BackendConformance):
 class TestONNXRuntime(BackendConformance):
     def make(self) -> Backend:
         return ONNXRuntimeBackend()
+
+
+class TestWinograd(BackendConformance):
+    def make(self) -> Backend:
+        return WinogradBackend()
 
 
 class AllButTheMiddle(PartitionRule):

@@ -1,0 +1,139 @@
+"""Winograd's minimal filtering on the CPU: a library-style backend of 3 x 3 convolutions with their epilogues.
+
+F(2, 3) and F(4, 3) take 2.25 and 4 times fewer multiplications than the sum that defines the convolution, in 32-bit
+floats all along; results differ from it by about a millionth, and a hundred-thousandth, of their largest value. No CPU
+library that Collage knows of has them any more. The engine is our own (`collage/runtime/winograd`), on TVM's threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from collage.backends.base import Availability, Backend, Style
+from collage.backends.composite import Composite
+from collage.backends.problem import Binding, Problem, Unsupported, compact
+from collage.backends.problem_convolution import FORWARD, convolution_patterns, read_convolution
+from collage.backends.source_digest import source_digest
+from collage.errors import CodegenError
+from collage.rules.pattern_rule import PatternMatch
+from collage.runtime import blob
+from collage.runtime.winograd import native
+
+if TYPE_CHECKING:
+    from collage.rules.base import PartitionRule
+
+#: Operators that may follow, and how the engine's epilogue computes them: slope below zero, then bounds.
+_ACTIVATIONS = ("relax.nn.relu", "relax.clip", "relax.nn.leakyrelu")
+#: Most taps along the depth: kMostTaps in collage/runtime/winograd/products.h.
+_MOST_TAPS = 8
+
+
+class WinogradBackend(Backend):
+    """Convolutions of float32 with kernels of 3 x 3, in two dimensions and, with any depth of the kernel, in three."""
+
+    name: ClassVar[str] = "winograd"
+    style: ClassVar[Style] = "library"
+    priority: ClassVar[int] = 40
+
+    def availability(self) -> Availability:
+        missing = native.missing_tool()
+        return Availability(not missing, f"{missing} is not found, which compiles the engine" if missing else "")
+
+    def version(self) -> str:
+        return "1"
+
+    def rule(self) -> PartitionRule:
+        from collage.rules.trees import library_rule
+
+        return library_rule(convolution_patterns("winograd.conv", FORWARD, _ACTIVATIONS, is_supported))
+
+    def configuration(self) -> dict[str, Any]:
+        """Patterns and engine, as a digest of their code."""
+        return {
+            "code": source_digest(
+                *("backends/winograd.py", "backends/composite.py", "backends/problem*.py"),
+                *("runtime/blob.*", "runtime/winograd/*", "runtime/engines/winograd.py"),
+            )
+        }
+
+    def engine_blob(self, function: Any) -> bytes:
+        """The convolution in numbers, and its weights; see `collage/runtime/winograd/engine.cc`."""
+        composite = Composite.of(function)
+        try:
+            problem = read([Binding(var, call) for var, call in composite.bound.items()])
+        except Unsupported as refusal:
+            raise CodegenError(f"{composite.label}: {refusal}") from None
+        native.library()  # compiled here once, not by every process that measures
+        return problem_blob(problem, composite)
+
+
+def is_supported(match: PatternMatch) -> bool:
+    """Whether a match can be compiled: its reading, without the blob."""
+    try:
+        read([Binding(match.graph.nodes[i].var, match.graph.nodes[i].expr) for i in match.inside])
+    except Unsupported:
+        return False
+    return True
+
+
+def read(bindings: Sequence[Binding]) -> Problem:
+    """The problem that a partition's bindings are.
+
+    Raises
+    ------
+    Unsupported: the engine does not compute it.
+    """
+    problem = read_convolution(bindings)
+    settings, weights, bias = problem.settings, problem.operands["w"], problem.operands.get("bias")
+    if problem.dtype != "float32":
+        raise Unsupported(f"dtype {problem.dtype}")
+    if weights.value is None or (bias is not None and bias.value is None):
+        raise Unsupported("weights or a bias that are no constants")
+    if any(problem.operands[role].value is not None for role in ("x", "residual") if role in problem.operands):
+        raise Unsupported("an image or a residual that is a constant")
+    *depth, height, width = weights.view.dims[2:]
+    if (height, width) != (3, 3) or max(depth, default=1) > _MOST_TAPS:
+        raise Unsupported(f"a kernel of {weights.view.dims[2:]}")
+    if settings["groups"] != 1 or max(*settings["stride"], *settings["dilation"]) > 1:
+        raise Unsupported("groups, strides or dilation")
+    if any(view.strides != compact(view.dims) for view in (problem.operands["x"].view, problem.result)):
+        raise Unsupported("channels last")
+    if any(step["mode"] not in ("add", "relu", "clip", "leaky_relu") for step in settings["epilogue"]):
+        raise Unsupported("an activation that is not linear in pieces")
+    return problem
+
+
+def problem_blob(problem: Problem, composite: Composite) -> bytes:
+    """The blob of a problem whose operands are arguments of a partition, or weights."""
+    x, w = problem.operands["x"], problem.operands["w"]
+    image, result = x.view.dims[2:], problem.result.dims[2:]
+    lifted = 3 - len(image)
+    read_from = {role: problem.operands[role].expr for role in ("x", "residual") if role in problem.operands}
+    header = {
+        "op": "conv",
+        "batch": x.view.dims[0],
+        "channels": x.view.dims[1],
+        "filters": w.view.dims[0],
+        "taps": 1 if lifted else w.view.dims[2],
+        "image": [1] * lifted + list(image),
+        "result": [1] * lifted + list(result),
+        "before": [0] * lifted + list(problem.settings["pre_padding"]),
+        "operands": {role: {"arg": composite.arguments[expr]} for role, expr in read_from.items()},
+        "arguments": composite.count + 1,
+        **_activation(problem),
+    }
+    weights = {role: problem.operands[role].value for role in ("w", "bias") if role in problem.operands}
+    return blob.pack(header, {role: value for role, value in weights.items() if value is not None})
+
+
+def _activation(problem: Problem) -> dict[str, float]:
+    """The last step as `slope` below zero and bounds, `low` and `high`, where there are any."""
+    for step in problem.settings["epilogue"]:
+        if step["mode"] == "relu":
+            return {"slope": 1.0, "low": 0.0}
+        if step["mode"] == "clip":
+            return {"slope": 1.0, "low": step["low"], "high": step["high"]}
+        if step["mode"] == "leaky_relu":
+            return {"slope": step["slope"]}
+    return {"slope": 1.0}
