@@ -22,10 +22,11 @@ from benchmarks.workloads.gpt import gpt2
 from benchmarks.workloads.inputs import random_inputs
 from benchmarks.workloads.mobilenet import mobilenet_v2, tiny_mobilenet
 from benchmarks.workloads.nasnet import nasnet_a_mobile
-from benchmarks.workloads.resnet import resnet50, resnet50_3d, resnext50_32x4d, tiny_resnet
+from benchmarks.workloads.resnet import resnet18, resnet50, resnet50_3d, resnext50_32x4d, tiny_resnet
 from benchmarks.workloads.rnn import nasrnn
+from benchmarks.workloads.unet import unet
 
-__all__ = ["NAMES", "SMALL", "WORKLOADS", "build", "random_inputs"]
+__all__ = ["MORE", "NAMES", "SMALL", "WORKLOADS", "build", "random_inputs"]
 
 #: The networks of the benchmark, by name.
 WORKLOADS: Mapping[str, Callable[..., ModelProto]] = MappingProxyType(
@@ -43,6 +44,9 @@ WORKLOADS: Mapping[str, Callable[..., ModelProto]] = MappingProxyType(
     }
 )
 
+#: Networks that the paper does not have: of dense 3x3 convolutions without strides; no part of the benchmark's goals.
+MORE: Mapping[str, Callable[..., ModelProto]] = MappingProxyType({"resnet18": resnet18, "unet": unet})
+
 #: Small relatives of them, for tests that have to be quick; no part of the benchmark.
 SMALL: Mapping[str, Callable[..., ModelProto]] = MappingProxyType(
     {"tiny_resnet": tiny_resnet, "tiny_mobilenet": tiny_mobilenet, "tiny_bert": tiny_bert}
@@ -52,7 +56,7 @@ NAMES: tuple[str, ...] = tuple(WORKLOADS)
 
 
 def build(name: str, **options: Any) -> ModelProto:
-    """The workload or small relative called `name`.
+    """The workload, further network or small relative called `name`.
 
     `options`: `batch` (1), `seed` (0) of the weights, `dtype` ("float32" or "float16"), `sequence` of the transformers.
 
@@ -60,7 +64,7 @@ def build(name: str, **options: Any) -> ModelProto:
     ------
     ValueError: no workload has this name; the message lists those there are.
     """
-    builders = {**WORKLOADS, **SMALL}
+    builders = {**WORKLOADS, **MORE, **SMALL}
     if name not in builders:
         raise ValueError(f"unknown workload {name!r}; there are {', '.join(builders)}")
     return builders[name](**options)

@@ -6,13 +6,13 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.workloads import SMALL, WORKLOADS, build
+from benchmarks.workloads import MORE, SMALL, WORKLOADS, build
 from benchmarks.workloads.builder import FLOATS
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Parse the command line and write the file."""
-    builders = {**WORKLOADS, **SMALL}
+    builders = {**WORKLOADS, **MORE, **SMALL}
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.workloads", description="Write a benchmark network as ONNX."
     )

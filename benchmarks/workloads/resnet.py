@@ -1,4 +1,4 @@
-"""ResNets of bottleneck blocks: ResNet-50, ResNeXt-50 32x4d and the three-dimensional ResNet-50.
+"""ResNets: ResNet-50, ResNeXt-50 32x4d and a three-dimensional ResNet-50 of bottleneck blocks, ResNet-18 of basic ones.
 
 He et al. 2016 in torchvision's form (the stride sits in the 3x3 convolution); Xie et al. 2017; Hara et al. 2018
 (kernels of 3 or 7 in time as in space, the stem strided in space alone, 400 classes of Kinetics).
@@ -32,6 +32,11 @@ def resnet50_3d(batch: int = 1, seed: int = 0, dtype: str = "float32") -> ModelP
     return _resnet("resnet50_3d", (batch, 3, 16, 112, 112), (3, 4, 6, 3), seed, dtype, classes=400)
 
 
+def resnet18(batch: int = 1, seed: int = 0, dtype: str = "float32") -> ModelProto:
+    """ResNet-18 on (batch, 3, 224, 224): 20 convolutions, 11.7 million parameters, 1000 logits."""
+    return _resnet("resnet18", (batch, 3, 224, 224), (2, 2, 2, 2), seed, dtype, basic=True)
+
+
 def tiny_resnet(batch: int = 1, seed: int = 0, dtype: str = "float32") -> ModelProto:
     """Three bottleneck blocks, two with a projection, on (batch, 3, 32, 32): 12 convolutions, 10 logits."""
     return _resnet("tiny_resnet", (batch, 3, 32, 32), (1, 2), seed, dtype, stem=16, classes=10)
@@ -47,8 +52,11 @@ def _resnet(
     groups: int = 1,
     group_width: int = 64,
     classes: int = 1000,
+    basic: bool = False,
 ) -> ModelProto:
-    """A stem of `stem` channels, then stages of `blocks` bottlenecks, each stage twice as wide as the one before."""
+    """A stem of `stem` channels, then stages of `blocks` bottlenecks, or basic blocks, each stage twice as wide as the
+    one before.
+    """
     b = GraphBuilder(name, seed, dtype)
     rank = len(shape) - 2
     x = b.input("input", shape)
@@ -61,6 +69,10 @@ def _resnet(
         planes = stem << stage
         for block in range(count):
             stride = 2 if stage > 0 and block == 0 else 1
+            if basic:
+                x = _basic(b, x, channels, planes, stride, rank)
+                channels = planes
+                continue
             width = planes * group_width // 64 * groups
             x = _bottleneck(b, x, (channels, width, planes * _EXPANSION), stride, groups, rank)
             channels = planes * _EXPANSION
@@ -77,4 +89,14 @@ def _bottleneck(b: GraphBuilder, x: str, channels: tuple[int, int, int], stride:
     y = batch_norm(b, conv(b, y, (width, after), point), after, _BRANCH_SCALE)
     if stride != 1 or before != after:
         x = batch_norm(b, conv(b, x, (before, after), point, stride, gain=1.0), after)
+    return b.op("Relu", b.op("Add", y, x))
+
+
+def _basic(b: GraphBuilder, x: str, before: int, planes: int, stride: int, rank: int) -> str:
+    """Two 3x3 convolutions around a shortcut, which is projected where the shape changes."""
+    cube = (3,) * rank
+    y = b.op("Relu", batch_norm(b, conv(b, x, (before, planes), cube, stride), planes))
+    y = batch_norm(b, conv(b, y, (planes, planes), cube), planes, _BRANCH_SCALE)
+    if stride != 1 or before != planes:
+        x = batch_norm(b, conv(b, x, (before, planes), (1,) * rank, stride, gain=1.0), planes)
     return b.op("Relu", b.op("Add", y, x))

@@ -14,7 +14,7 @@ import pytest
 from numpy.typing import NDArray
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
-from benchmarks.workloads import NAMES, SMALL, build, random_inputs
+from benchmarks.workloads import MORE, NAMES, SMALL, build, random_inputs
 from benchmarks.workloads.__main__ import main
 
 #: Learnt parameters: torchvision's counts, Keras's for NASNet, Hugging Face's for the transformers, PyTorch's example's
@@ -30,8 +30,18 @@ PARAMETERS = {
     "resnet50_3d": 47_018_576,
     "nasrnn": 5 * 16 * 512 * 512,
     "gpt2": 124_439_808,
+    "resnet18": 11_689_512,
+    "unet": 31_037_633 - 961,  # of the usual PyTorch one, which has biases in transposed and in the last convolutions
 }
-CONVOLUTIONS = {"resnet50": 53, "resnext50_32x4d": 53, "mobilenet_v2": 52, "nasnet_a_mobile": 356, "resnet50_3d": 53}
+CONVOLUTIONS = {
+    "resnet50": 53,
+    "resnext50_32x4d": 53,
+    "mobilenet_v2": 52,
+    "nasnet_a_mobile": 356,
+    "resnet50_3d": 53,
+    "resnet18": 20,
+    "unet": 19,
+}
 
 
 def run(model: ModelProto, inputs: dict[str, NDArray[Any]]) -> list[NDArray[Any]]:
@@ -85,7 +95,7 @@ WITH_LARGE_ONES_SLOW = [
 ]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, *MORE])
 def test_network_is_the_published_one_and_runs(name: str) -> None:
     model = build(name)
     assert learnt_parameters(model) == PARAMETERS[name]
@@ -211,7 +221,7 @@ def test_command_line_writes_the_model(tmp_path: Path, capsys: pytest.CaptureFix
     main(["tiny_resnet", "-o", str(path), "--batch", "2", "--seed", "7"])
     assert onnx.load(path) == build("tiny_resnet", batch=2, seed=7)
     main(["--list"])
-    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[1:]] == [*NAMES, *SMALL]
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[1:]] == [*NAMES, *MORE, *SMALL]
 
 
 @pytest.mark.parametrize("arguments", [[], ["resnet51"], ["tiny_resnet", "-o", "no/such/folder/model.onnx"]])
