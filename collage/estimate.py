@@ -115,6 +115,10 @@ class CostEstimator(Parameterised, ABC):
         """
         return None
 
+    def knows(self, backend: str) -> bool:
+        """Whether it can tell costs of this backend's partitions at all; where it cannot, the backend is left out."""
+        return True
+
     def notes(self) -> list[str]:
         """What is to be known of the costs that were told so far; a plan says it."""
         return []

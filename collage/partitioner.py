@@ -72,7 +72,7 @@ def partition(
     ----------
     model: what `collage.load` takes, or what it gave.
     backends: names or instances; None is every backend of the device that is available here. A name may leave out the
-        device: "tvm" is "tvm-cuda" on "cuda".
+        device: "tvm" is "tvm-cuda" on "cuda". Those of which the estimator knows nothing are left out, with a note.
     searcher, estimator: a name or an instance.
     device: what the network is to run on, "cpu" or "cuda".
     records: path of the records database; None is the default one in the user's cache folder.
@@ -106,6 +106,7 @@ def partition(
         search_with, estimate_with = create_both(
             searcher, estimator, parameters or {}, {"records": database, "reporter": reporter}
         )
+        chosen = {name: backend for name, backend in chosen.items() if estimate_with.knows(name)} or chosen
         module = load(model, shapes)
         session = _Session(module, chosen, threads, database, inputs, seed, reporter, device)
         try:

@@ -102,13 +102,23 @@ class LearnedEstimator(CostEstimator):
         device = next((record.device for record in given if record.device), {})
         return shipped(device, ReportingCostModel).calibrated(given)
 
+    def knows(self, backend: str) -> bool:
+        """Whether the model, or the fallback, tells costs of a backend; raises as `estimate` without a model."""
+        known = self.fallback is not None or backend in self._loaded().backends_
+        if not known:
+            self._unknown = sorted({*getattr(self, "_unknown", []), backend})
+        return known
+
     def notes(self) -> list[str]:
         """Where the model that told the costs comes from, if not from here, and how many of them are guesses."""
         asked: dict[Any, bool] = getattr(self, "_asked", {})
         if not asked:
             return []
         model = self._loaded()
-        told = []
+        told = [
+            f"the cost model knows nothing of {backend}, which was left out: train it on records of that backend"
+            for backend in getattr(self, "_unknown", [])
+        ]
         if self._fingerprint() != model.device_:
             machine = model.device_info_.get("model") or model.device_
             told.append(

@@ -100,6 +100,16 @@ def test_without_a_fallback_an_unknown_backend_is_an_error(model: CostModel, rec
         LearnedEstimator(model, device=model.device_).estimate([workload(records[0], "tpu")])
 
 
+def test_it_says_of_which_backends_it_knows_nothing(model: CostModel, records: list[Record]) -> None:
+    estimator = LearnedEstimator(model, device=model.device_)
+    assert [estimator.knows(name) for name in ("tvm", "tpu", "tpu")] == [True, False, False]
+    estimator.estimate([workload(records[0])])
+    assert [note for note in estimator.notes() if "tpu" in note] == [
+        "the cost model knows nothing of tpu, which was left out: train it on records of that backend"
+    ]
+    assert LearnedEstimator(model, fallback=OneSecond(), device=model.device_).knows("tpu")
+
+
 def test_another_device_is_an_error(model: CostModel, records: list[Record]) -> None:
     with pytest.raises(CollageError, match=r"this is cpu-other.*--calibrate"):
         LearnedEstimator(model, device="cpu-other").estimate([workload(records[0])])
