@@ -14,6 +14,7 @@
 #define COLLAGE_RUNTIME_WINOGRAD_CONVOLUTION_H_
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -86,6 +87,20 @@ struct Workspace {
   std::vector<Task> tasks;
 };
 
+/*!
+ * What the tasks of one call still have to do, phase by phase. They take it piece by piece, so that one that wakes late, on
+ * a processor that another library's threads have not left yet, does less.
+ */
+struct Agenda {
+  std::atomic<int64_t> next[3] = {};
+
+  /*! Calls `body(i)` for those of `count` pieces of a phase that nobody else has taken. */
+  template <typename Body>
+  void Work(int phase, int64_t count, Body&& body) {
+    for (int64_t i = next[phase].fetch_add(1); i < count; i = next[phase].fetch_add(1)) body(i);
+  }
+};
+
 /*! A convolution that is ready to run. */
 class Convolution {
  public:
@@ -97,8 +112,8 @@ class Convolution {
   virtual int barriers() const = 0;
   virtual void Reserve(Workspace* workspace) const = 0;
 
-  /*! The work of one of `count` tasks; `barrier` waits for all of them. */
-  virtual void Run(const float* x, float* y, const Epilogue& epilogue, Workspace* workspace, int64_t task, int64_t count,
+  /*! The share of one task; `barrier` waits for all of them. */
+  virtual void Run(const float* x, float* y, const Epilogue& epilogue, Workspace* workspace, Agenda* agenda, int64_t task,
                    const std::function<void()>& barrier) const = 0;
 };
 
@@ -138,31 +153,27 @@ class TiledConvolution : public Convolution {
     }
   }
 
-  void Run(const float* x, float* y, const Epilogue& epilogue, Workspace* workspace, int64_t task, int64_t count,
+  void Run(const float* x, float* y, const Epilogue& epilogue, Workspace* workspace, Agenda* agenda, int64_t task,
            const std::function<void()>& barrier) const final {
     Workspace::Task& own = workspace->tasks[task];
     Vec* slab = reinterpret_cast<Vec*>(own.slab.data());
     int64_t vectors = filters() / kLanes, products = kProducts * panels_;
     if (parted_) {
-      const Workspace::Task& all = workspace->tasks[0];
-      auto share = [&](int64_t total, int64_t which) { return total * which / count; };
-      TransformInput(pieces_[0], x, all.data.data(), share(blocks_, task), share(blocks_, task + 1), slab);
+      const Piece& piece = pieces_[0];
+      float *data = workspace->tasks[0].data.data(), *sums = workspace->tasks[0].sums.data();
+      agenda->Work(0, blocks_, [&](int64_t i) { TransformInput(piece, x, data, i, i + 1, slab); });
       barrier();
-      for (int64_t i = share(products, task); i < share(products, task + 1); ++i) {
-        Multiply(pieces_[0], all.data.data(), all.sums.data(), i / panels_, i % panels_);
-      }
+      agenda->Work(1, products, [&](int64_t i) { Multiply(piece, data, sums, i / panels_, i % panels_); });
       barrier();
-      TransformResult(pieces_[0], all.sums.data(), y, epilogue, share(vectors, task), share(vectors, task + 1), slab);
+      agenda->Work(2, vectors, [&](int64_t i) { TransformResult(piece, sums, y, epilogue, i, i + 1, slab); });
       return;
     }
-    int64_t pieces = static_cast<int64_t>(pieces_.size());
-    for (int64_t i = pieces * task / count; i < pieces * (task + 1) / count; ++i) {
-      TransformInput(pieces_[i], x, own.data.data(), 0, blocks_, slab);
-      for (int64_t j = 0; j < products; ++j) {
-        Multiply(pieces_[i], own.data.data(), own.sums.data(), j / panels_, j % panels_);
-      }
-      TransformResult(pieces_[i], own.sums.data(), y, epilogue, 0, vectors, slab);
-    }
+    agenda->Work(0, static_cast<int64_t>(pieces_.size()), [&](int64_t i) {
+      float *data = own.data.data(), *sums = own.sums.data();
+      TransformInput(pieces_[i], x, data, 0, blocks_, slab);
+      for (int64_t j = 0; j < products; ++j) Multiply(pieces_[i], data, sums, j / panels_, j % panels_);
+      TransformResult(pieces_[i], sums, y, epilogue, 0, vectors, slab);
+    });
   }
 
  private:

@@ -62,7 +62,8 @@ class Partition {
     static thread_local Workspace workspace;
     workspace.tasks.resize(std::max<size_t>(workspace.tasks.size(), threads_));
     convolution_->Reserve(&workspace);
-    Call call{convolution_.get(), Data(args, x_, read_), Data(args, count_ - 1, written_), {}, &workspace, threads_};
+    Agenda agenda;
+    Call call{convolution_.get(), Data(args, x_, read_), Data(args, count_ - 1, written_), {}, &workspace, &agenda, threads_};
     if (residual_ >= 0) call.epilogue.residual = Data(args, residual_, written_);
     call.epilogue.slope = static_cast<float>(slope_);
     call.epilogue.low = static_cast<float>(low_);
@@ -77,6 +78,7 @@ class Partition {
     float* y;
     Epilogue epilogue;
     Workspace* workspace;
+    Agenda* agenda;
     int64_t threads;
   };
 
@@ -87,7 +89,7 @@ class Partition {
       if (env->num_task > 1) TVMBackendParallelBarrier(id, env);
     };
     if (id < count) {
-      call.convolution->Run(call.x, call.y, call.epilogue, call.workspace, id, count, barrier);
+      call.convolution->Run(call.x, call.y, call.epilogue, call.workspace, call.agenda, id, barrier);
     } else {
       for (int i = 0; i < call.convolution->barriers(); ++i) barrier();
     }
