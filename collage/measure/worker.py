@@ -95,7 +95,7 @@ def run(job: Job, wakers: Wakers, say: Say) -> None:
             problem = wrong_numbers(outputs, expected, max(job.protocol.tolerance, artifact.tolerance))
             if problem is None:
                 say(Begin(i, "timing"))
-                if job.device != "cpu":  # the first run compiled kernels, and let engines choose
+                if job.device != "cpu":  # the first run put kernels on the device, and let engines choose
                     begin = time.perf_counter()
                     loaded.run()
                     took = time.perf_counter() - begin
