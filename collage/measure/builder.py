@@ -16,6 +16,7 @@ import joblib
 from joblib.externals.loky.process_executor import TerminatedWorkerError
 
 from collage.errors import last_line
+from collage.helper import import_tvm_without_torch
 from collage.measure.artifact import Artifact, Preparation, compile_artifact
 
 Built = Artifact | str
@@ -35,7 +36,7 @@ def _build_distinct(preparations: Sequence[Preparation], jobs: int, timeout_s: f
     if not preparations:
         return []
     try:
-        return list(joblib.Parallel(n_jobs=jobs)(joblib.delayed(_build)(p, timeout_s) for p in preparations))
+        return list(_pool(jobs)(joblib.delayed(_build)(p, timeout_s) for p in preparations))
     except TerminatedWorkerError:
         return [_build_alone(p, timeout_s) for p in preparations]
 
@@ -46,10 +47,14 @@ def _serve(preparation: Preparation, built: Built) -> Built:
 
 def _build_alone(preparation: Preparation, timeout_s: float) -> Built:
     try:
-        built: list[Built] = joblib.Parallel(n_jobs=2)([joblib.delayed(_build)(preparation, timeout_s)])
+        built: list[Built] = _pool(2)([joblib.delayed(_build)(preparation, timeout_s)])
         return built[0]
     except TerminatedWorkerError as error:
         return f"crashes the compiler: {str(error).splitlines()[0][:300]}"
+
+
+def _pool(jobs: int) -> joblib.Parallel:
+    return joblib.Parallel(n_jobs=jobs, backend="loky", initializer=import_tvm_without_torch)
 
 
 def _build(preparation: Preparation, timeout_s: float) -> Built:
