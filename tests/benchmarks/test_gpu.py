@@ -16,7 +16,7 @@ import pytest
 from benchmarks.gpu import OURS, ROWS, Session, steps
 from benchmarks.gpu_ledger import Budget, Ledger, OutOfTime, Step, run
 from benchmarks.gpu_messages import REFERENCE, Load, Loaded, Prepared, Timed
-from benchmarks.gpu_numerics import of_device, reference
+from benchmarks.gpu_numerics import examine, of_device, reference
 from benchmarks.gpu_peers import PEERS
 from benchmarks.gpu_race import Result, _Player, error_of, race
 
@@ -238,6 +238,20 @@ def test_the_references_of_first_contact_are_near_float64(tmp_path: Path) -> Non
         assert float(line.split("off by ")[1].split()[0]) < limit
         values = pickle.loads((tmp_path / f"odd_product-{dtype}.pickle").read_bytes())
         assert all(array.dtype == dtype for arrays in values.values() for array in arrays)
+
+
+def test_the_largest_candidate_of_every_case_comes_before_the_second_of_any(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("torch")
+    cases = ("odd_product", "upsampling")
+    for case in cases:
+        reference(case, "float32", tmp_path)
+    examine("onnxruntime", "cpu", tmp_path, cases, ("float32",), 2)
+    lines = [line for line in capsys.readouterr().out.splitlines() if "right" in line]
+    assert [line.split()[1] for line in lines] == [*cases, *cases]
+    sizes = [line[line.index("[") :].count(",") for line in lines]
+    assert sizes[0] > sizes[2] and sizes[1] > sizes[3]
 
 
 def test_every_backend_of_a_device_is_examined() -> None:
