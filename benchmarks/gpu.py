@@ -8,8 +8,9 @@ their own, checked against float64. STATE holds the rows (`rows.jsonl`), the rec
 and compiled models; after every step the first two are copied to OUT, with the records as a benchmark log. On another
 machine `--resume` takes up rows and records from such a folder; compiled models are made again from their plans.
 
-Rows come in the order in which they tell most: a small network to see that everything runs, one network of products
-and one of convolutions in the precision of deployment, then the paper's networks in float32, then batches.
+Rows come in the order in which they tell most: one network of products and one of convolutions in the precision of
+deployment, the same two in float32, then the paper's other networks, then batches. What takes long and tells less comes
+after all rows: the peer that searches over kernels, and evolution.
 """
 
 from __future__ import annotations
@@ -20,24 +21,24 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu_ledger import Budget, Ledger, Step, run
+from benchmarks.gpu_ledger import Budget, Ledger, OutOfTime, Step, run
 from benchmarks.gpu_messages import Load
-from benchmarks.gpu_peers import ON_CPU, PEERS
+from benchmarks.gpu_peers import ON_CPU, PEERS, TUNED
 from benchmarks.gpu_race import race
+from collage.helper import command
 
 #: Network, type and batch, the most telling first.
 ROWS: tuple[tuple[str, str, int], ...] = (
-    ("dcgan", "float32", 1),
     ("bert_base", "float16", 1),
     ("resnet50", "float16", 1),
     ("resnet50", "float32", 1),
     ("bert_base", "float32", 1),
+    ("dcgan", "float32", 1),
     ("resnext50_32x4d", "float32", 1),
     ("nasnet_a_mobile", "float32", 1),
     ("resnet50_3d", "float32", 1),
@@ -57,20 +58,26 @@ LOG = "records.jsonl.gz"
 _WRITING_S = 10.0
 #: Seconds of evolution.
 _EVOLUTION_S = 90.0
+#: Seconds without which no race is worth starting: its reference, imports and compilers come before its first turn.
+_RACE_S = 150.0
 
 
 def steps(rows: Sequence[tuple[str, str, int]], peers: Sequence[str], evolutionary: bool = True) -> list[Step]:
-    """Every row tuned by Dijkstra and raced with peers; then the same rows by evolution, raced with Dijkstra's."""
+    """Every row tuned by Dijkstra and raced with peers; then all raced with peers that search themselves; then all by
+    evolution, raced with Dijkstra's.
+    """
     made = []
-    for network, dtype, batch in rows:
-        made.append(Step("tune", network, dtype, batch, "dijkstra", least_s=60.0, most_s=300.0))
-        needs: tuple[tuple[str, str], ...] = (("tune", "dijkstra"),)
-        made.append(Step("race", network, dtype, batch, "peers", needs, (OURS, *peers), 60.0, 420.0))
-    for network, dtype, batch in rows if evolutionary else ():
-        needs = (("tune", "dijkstra"), ("tune", "evolutionary"))
-        least = _EVOLUTION_S + 60.0
-        made.append(Step("tune", network, dtype, batch, "evolutionary", needs[:1], least_s=least, most_s=300.0))
-        made.append(Step("race", network, dtype, batch, "searchers", needs, (OURS, "evolutionary"), 40.0, 120.0))
+    needs: tuple[tuple[str, str], ...] = (("tune", "dijkstra"),)
+    quick, slow = [p for p in peers if p not in TUNED], [p for p in peers if p in TUNED]
+    for row in rows:
+        made.append(Step("tune", *row, "dijkstra", least_s=60.0, most_s=300.0, resumable=True))
+        made.append(Step("race", *row, "peers", needs, (OURS, *quick), _RACE_S, 420.0))
+    for row in rows if slow else ():
+        made.append(Step("race", *row, "searching peers", needs, (OURS, *slow), _RACE_S, 420.0))
+    for row in rows if evolutionary else ():
+        least, both = _EVOLUTION_S + 60.0, (*needs, ("tune", "evolutionary"))
+        made.append(Step("tune", *row, "evolutionary", needs, least_s=least, most_s=300.0, resumable=True))
+        made.append(Step("race", *row, "searchers", both, (OURS, "evolutionary"), _RACE_S, 240.0))
     return made
 
 
@@ -92,6 +99,8 @@ class Session:
         deadline = time.monotonic() + limit_s
         try:
             return self._tune(step, deadline) if step.kind == "tune" else self._race(step, deadline)
+        except OutOfTime as late:
+            return {contender: {"status": "timeout", "reason": str(late)} for contender in step.contenders}
         except (RuntimeError, OSError, subprocess.SubprocessError) as error:
             return {contender: {"status": "failed", "reason": str(error)[-500:]} for contender in step.contenders}
 
@@ -102,22 +111,35 @@ class Session:
             options += ["--backends", *self.backends]
         if step.variant == "evolutionary":
             options += ["--search-s", str(min(_EVOLUTION_S, 0.6 * (deadline - time.monotonic())))]
+        before = self._recorded()
         status, reason = self._process(step, options, deadline)
         if status != "ok":
-            return {"": {"status": status, "reason": reason}}
+            return {"": {"status": status, "reason": reason, "new_records": self._recorded() - before}}
         return {"": {"status": "ok", **json.loads(out.read_text())}}
 
+    def _recorded(self) -> int:
+        """How many records there are."""
+        if not self.records.exists():
+            return 0
+        from collage.records import RecordDatabase
+
+        with RecordDatabase(self.records) as database:
+            return len(database)
+
     def _race(self, step: Step, deadline: float) -> Mapping[str, Mapping[str, Any]]:
+        """The contenders that are left against our model, which ratios are to, also where its own row stands."""
         of = {OURS: "dijkstra", "evolutionary": "evolutionary"}
         facts: dict[str, Any] = {"network": step.network, "dtype": step.dtype, "batch": step.batch}
         loads = []
-        for name in step.contenders:
+        for name in dict.fromkeys((OURS, *step.contenders)):
             library = self._compiled(step, of[name], deadline) if name in of else ""
             loads.append(Load(name, **facts, library=library, device=self.device, precision=self.precision))
         with (self.state / "race.log").open("ab") as log:
             results = race(loads, deadline - _WRITING_S, log)
         base = results[OURS]
-        return {name: result.row(base) for name, result in results.items()}
+        if base.status == "skipped":
+            raise OutOfTime(base.reason)  # without it there are no ratios
+        return {name: results[name].row(base) for name in step.contenders}
 
     def _compiled(self, step: Step, searcher: str, deadline: float) -> str:
         """The compiled model of a tuned row; compiled again from its plan where the file is gone."""
@@ -127,6 +149,8 @@ class Session:
             row = library.with_suffix(".json")
             row.write_text(json.dumps(self.ledger.get(tuned)))
             status, reason = self._process(tuned, ["--plan", str(row), "--out", str(row)], deadline)
+            if status == "timeout":
+                raise OutOfTime(f"the plan of {tuned.name} was not compiled in time")
             if status != "ok":
                 raise RuntimeError(f"the plan of {tuned.name} does not compile: {reason}")
         return str(library)
@@ -139,14 +163,12 @@ class Session:
 
     def _process(self, step: Step, options: Sequence[str], deadline: float) -> tuple[str, str]:
         """`benchmarks.gpu_tune` in a process of its own: how it ended, and why."""
-        command = [
-            *(sys.executable, "-m", "benchmarks.gpu_tune", step.network, "--dtype", step.dtype),
-            *("--batch", str(step.batch), "--device", self.device, "--records", str(self.records)),
-            *("--library", str(self.library(step)), *options),
-        ]
+        what = (step.network, "--dtype", step.dtype, "--batch", str(step.batch), "--device", self.device)
+        files = ("--records", str(self.records), "--library", str(self.library(step)))
         log = self.library(step).with_suffix(".log")
         with log.open("wb") as stream:
-            process = subprocess.Popen(command, stdout=stream, stderr=stream, start_new_session=True)
+            tune = command("benchmarks.gpu_tune", *what, *files, *options)
+            process = subprocess.Popen(tune, stdout=stream, stderr=stream, start_new_session=True)
             try:
                 status = process.wait(max(1.0, deadline - time.monotonic()))
             except subprocess.TimeoutExpired:

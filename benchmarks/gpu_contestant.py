@@ -1,6 +1,6 @@
 """One contestant of a race, in a process of its own: a compiled model of ours, or a peer.
 
-    python -m benchmarks.gpu_contestant      # messages in and out are pickled; `benchmarks.gpu_race` is the other side
+Messages in and out are pickled; `benchmarks.gpu_race` is the other side, and starts it.
 
 A process each, because two compilers' libraries need not get along, because one that crashes must not end the race, and
 because each is then deployed as its users deploy it. They take turns: whoever is not asked waits on a pipe, and leaves
@@ -18,9 +18,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from onnx import ModelProto
 
 from benchmarks import gpu_peers
-from benchmarks.gpu_messages import REFERENCE, Failed, Load, Loaded, Timed, Turn
+from benchmarks.gpu_messages import REFERENCE, Failed, Load, Loaded, Prepared, Proceed, Timed, Turn
+from benchmarks.gpu_peers import PEERS
 
 
 def main() -> None:
@@ -28,8 +30,9 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     asked, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
+    load: Callable[[], tuple[Loaded, _Contestant | None]] | None = None
     contestant: _Contestant | None = None
-    answer: Loaded | Timed | Failed
+    answer: Prepared | Loaded | Timed | Failed
     while True:
         try:
             message = pickle.load(asked)
@@ -37,7 +40,9 @@ def main() -> None:
             return
         try:
             if isinstance(message, Load):
-                answer, contestant = _load(message)
+                load, answer = _prepare(message), Prepared()
+            elif isinstance(message, Proceed) and load is not None:
+                answer, contestant = load()
             elif contestant is None:
                 answer = Failed("it was asked to run before it was loaded")
             else:
@@ -49,16 +54,25 @@ def main() -> None:
         answers.flush()
 
 
-def _load(asked: Load) -> tuple[Loaded, _Contestant | None]:
+def _prepare(asked: Load) -> Callable[[], tuple[Loaded, _Contestant | None]]:
+    """All that may be done while another contestant uses the device; what is given does the rest."""
     from benchmarks.workloads import build, random_inputs
 
+    if asked.name == REFERENCE or asked.name in PEERS:
+        import benchmarks.onnx_torch  # noqa: F401  (imports PyTorch)
+    else:
+        import collage.runtime  # noqa: F401
     model = build(asked.network, dtype=asked.dtype, batch=asked.batch)
     inputs = list(random_inputs(model, seed=asked.seed).values())
+    return lambda: _load(asked, model, inputs)
+
+
+def _load(asked: Load, model: ModelProto, inputs: Sequence[np.ndarray]) -> tuple[Loaded, _Contestant | None]:
     begin = time.monotonic()
     if asked.name == REFERENCE:
         exact = gpu_peers.reference(model, inputs, asked.device)
         return Loaded(tuple(exact), time.monotonic() - begin), None
-    if asked.name in gpu_peers.PEERS:
+    if asked.name in PEERS:
         run = gpu_peers.peer(asked.name, model, inputs, asked.device, asked.precision)
         outputs, versions = tuple(t.cpu().numpy() for t in run()), gpu_peers.versions()
         clock: Any = _TorchClock() if asked.device == "cuda" else _Clock()

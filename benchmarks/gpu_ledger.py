@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,10 @@ Row = dict[str, Any]
 
 #: Results that stand; a step that was skipped or cut short is taken up again.
 FINAL = frozenset(("ok", "wrong", "failed", "timeout"))
+
+
+class OutOfTime(Exception):
+    """A step's time was over before it could say anything of its contenders: nothing is known of them."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,8 @@ class Step:
     needs: steps of the same network that have to be "ok" before, as (kind, variant).
     contenders: of a race; each has a row of its own.
     least_s, most_s: not worth starting with less time than this, and stopped after this, in seconds.
+    resumable: what it found is not lost when it is stopped, and the next attempt is the shorter for it. It may take all
+        the time that is left, and is given up when it was stopped after `most_s` or more and had found nothing.
     """
 
     kind: str
@@ -42,6 +48,7 @@ class Step:
     contenders: tuple[str, ...] = ("",)
     least_s: float = 30.0
     most_s: float = 240.0
+    resumable: bool = False
 
     @property
     def name(self) -> str:
@@ -75,10 +82,15 @@ class Ledger:
     def get(self, step: Step, contender: str = "") -> Row | None:
         return self._rows.get(step.key(contender))
 
+    def rest(self, step: Step) -> Step:
+        """The step with those contenders that have no row that stands."""
+        rows = {contender: self.get(step, contender) for contender in step.contenders}
+        left = tuple(c for c, row in rows.items() if row is None or row["status"] not in FINAL)
+        return replace(step, contenders=left)
+
     def done(self, step: Step) -> bool:
         """Whether every contender of a step has a row that stands."""
-        rows = [self.get(step, contender) for contender in step.contenders]
-        return all(row is not None and row["status"] in FINAL for row in rows)
+        return not self.rest(step).contenders
 
     def ready(self, step: Step) -> bool:
         """Whether what a step needs came out well."""
@@ -110,27 +122,30 @@ def run(
 
     Parameters
     ----------
-    runner: (step, seconds that it may take) -> contender -> result with a `status`. It keeps to its time.
+    runner: (step with the contenders that are left, seconds that it may take) -> contender -> result with a `status`;
+        of a resumable step that was stopped also `new_records`, how much it found. It keeps to its time.
     say: told of every step, in one line.
     after: called after every step, to copy away what is there.
 
     A step that finds too little time left is passed over, and a shorter one behind it may still be taken. Where time
-    ran out because of the budget, and not because of the step's own limit, nothing is final.
+    ran out because of the budget, and not because of the step's own limit, or where the step can go on from what it
+    found, nothing is final.
     """
     complete = True
     for step in steps:
-        if ledger.done(step) or not ledger.ready(step):
+        rest = ledger.rest(step)
+        if not rest.contenders or not ledger.ready(step):
             continue
         left = budget.left()
         if left < step.least_s:
             complete = False
             continue
-        limit = min(step.most_s, left)
+        limit = left if step.resumable else min(step.most_s, left)
         cut = limit < step.most_s
         say(f"{step.name}: up to {limit:.0f} s")
         rows = []
-        for contender, result in runner(step, limit).items():
-            late = cut and result["status"] == "timeout"
+        for contender, result in runner(rest, limit).items():
+            late = result["status"] == "timeout" and (cut or result.get("new_records", 0) > 0)
             rows.append(step.row(contender, {**result, "status": "skipped"} if late else result))
         ledger.add(rows)
         for row in rows:

@@ -12,7 +12,7 @@ REFERENCE = "reference"
 
 @dataclass(frozen=True)
 class Load:
-    """Become a contestant.
+    """Become a contestant: prepare what needs no device, and wait for `Proceed`.
 
     Attributes
     ----------
@@ -32,6 +32,16 @@ class Load:
     device: str = "cuda"
     precision: str = "float32"
     seed: int = 1
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """The network and libraries are in memory; the device has not been touched."""
+
+
+@dataclass(frozen=True)
+class Proceed:
+    """Load onto the device, which nobody else uses meanwhile: what is tried out there is not disturbed."""
 
 
 @dataclass(frozen=True)

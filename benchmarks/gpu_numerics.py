@@ -2,23 +2,29 @@
 
     python -m benchmarks.gpu_numerics --budget 300 [--backends cublas cudnn] [--cases attention convolution]
 
-One line for each backend, case and candidate: its latency, or why there is none. Every backend has a process of its own
-with a time limit, and in it candidates are built and run in further processes, so that a crash or a hang costs one
-line. The reference is computed operator by operator in float32 on the processor; the first lines say how far it is from
+One line for each backend, case and candidate: its latency, or why there is none. Every backend has a process of its
+own, and in it candidates are built and run in further processes, so that a crash or a hang costs one line. Backends
+build at the same time and take turns on the device; of each, the largest candidate of every case comes before the
+second largest of any, so that little time is enough to see all cases. Latencies, taken while others compile, are rough.
+The reference is computed operator by operator in float32 on the processor; the first lines say how far it is from
 PyTorch in float64.
 """
 
 from __future__ import annotations
 
 import argparse
+import fcntl
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 from types import MappingProxyType
@@ -30,9 +36,12 @@ from onnx import ModelProto
 from benchmarks.workloads import random_inputs
 from benchmarks.workloads.builder import FLOATS, GraphBuilder
 from benchmarks.workloads.layers import batch_norm, classifier, conv, conv_transpose, dense, layer_norm, linear
+from collage.helper import command
 
 if TYPE_CHECKING:
+    from collage.backends.base import Backend
     from collage.estimate import Workload
+    from collage.measure.artifact import Artifact, Preparation
     from collage.measure.runner import Runner
 
 #: Seconds for one candidate to compile, load or answer.
@@ -160,15 +169,18 @@ def reference(case: str, dtype: str, folder: Path) -> str:
     return f"reference  {case} {dtype}: off by {error:.2g} from float64"
 
 
+@dataclass(frozen=True)
+class Examined:
+    """A candidate: its workload, and what its line begins with."""
+
+    label: str
+    workload: Workload
+
+
 def examine(name: str, device: str, folder: Path, cases: Sequence[str], dtypes: Sequence[str], most: int) -> None:
     """One backend on all cases: one line for each of its largest candidates."""
-    import collage
     from collage import plugins
-    from collage.candidates import PartitionSpec
-    from collage.errors import CollageError
-    from collage.graph.dataflow_graph import DataflowGraph
     from collage.measure.runner import Runner
-    from collage.workload import WorkloadFactory
 
     backend = plugins.load("backends", name)
     state = backend.availability()
@@ -176,58 +188,94 @@ def examine(name: str, device: str, folder: Path, cases: Sequence[str], dtypes: 
         print(f"{name}  absent: {state.reason}", flush=True)
         return
     print(f"{name}  version {backend.version()}", flush=True)
+    found = [largest(backend, case, dtype, folder, most) for case in cases for dtype in dtypes]
     with Runner(1, _TIMEOUT_S) as runner:
-        for case in cases:
-            for dtype in dtypes:
-                label = f"{name}  {case} {dtype}"
-                try:
-                    values = pickle.loads((folder / f"{case}-{dtype}.pickle").read_bytes())
-                    module = collage.load(CASES[case](dtype))
-                    graph = DataflowGraph.from_module(module)
-                    rule = backend.rule()
-                    found = rule.all_candidates(graph, PartitionSpec(rule, name))
-
-                    def known(
-                        nodes: Sequence[int], values: Mapping[int, tuple[np.ndarray, ...]] = values
-                    ) -> tuple[np.ndarray, ...]:
-                        return tuple(array for node in nodes for array in values[node])
-
-                    factory = WorkloadFactory(module, graph, {name: backend}, 1, known)
-                    different = {factory.of(c): c for c in found}
-                    largest = sorted(different, key=lambda w: -len(w.operators))[:most]
-                    if not largest:
-                        print(f"{label}: takes nothing", flush=True)
-                    for number, workload in enumerate(largest):
-                        begin = time.monotonic()
-                        told = _measured(workload, runner, folder / f"{name}-{case}-{dtype}-{number}", device)
-                        took = time.monotonic() - begin
-                        operators = ",".join(op.removeprefix("relax.").removeprefix("nn.") for op in workload.operators)
-                        print(f"{label}: {told}  [{operators[:90]}] {took:.1f} s", flush=True)
-                except CollageError as error:
-                    print(f"{label}: {str(error)[:300]}", flush=True)
+        for rank in range(most):
+            begin = time.monotonic()
+            ranked = [candidates[rank] for candidates in found if rank < len(candidates)]
+            built = build(ranked, folder / f"{name}-{rank}")
+            if ranked:
+                print(f"{name}: {len(ranked)} candidates built in {time.monotonic() - begin:.1f} s", flush=True)
+            for number, (candidate, artifact) in enumerate(zip(ranked, built, strict=True)):
+                told = artifact
+                if not isinstance(artifact, str):
+                    told = _measured(candidate.workload, artifact, runner, folder / f"{name}-{rank}-{number}", device)
+                operators = (op.removeprefix("relax.").removeprefix("nn.") for op in candidate.workload.operators)
+                print(f"{candidate.label}: {told}  [{','.join(operators)[:90]}]", flush=True)
 
 
-def _measured(workload: Workload, runner: Runner, folder: Path, device: str) -> str:
-    """Build, run and check one candidate."""
-    from collage.measure.artifact import Artifact, prepare, write_arrays
+def largest(backend: Backend, case: str, dtype: str, folder: Path, most: int) -> list[Examined]:
+    """A backend's largest candidates of a case, each structure once; said where there are none."""
+    import collage
+    from collage.candidates import PartitionSpec
+    from collage.errors import CollageError
+    from collage.graph.dataflow_graph import DataflowGraph
+    from collage.workload import WorkloadFactory
+
+    label = f"{backend.name}  {case} {dtype}"
+    values: Mapping[int, tuple[np.ndarray, ...]] = pickle.loads((folder / f"{case}-{dtype}.pickle").read_bytes())
+
+    def known(nodes: Sequence[int]) -> tuple[np.ndarray, ...]:
+        return tuple(array for node in nodes for array in values[node])
+
+    try:
+        module = collage.load(CASES[case](dtype))
+        graph = DataflowGraph.from_module(module)
+        rule = backend.rule()
+        factory = WorkloadFactory(module, graph, {backend.name: backend}, 1, known)
+        workloads = dict.fromkeys(map(factory.of, rule.all_candidates(graph, PartitionSpec(rule, backend.name))))
+    except CollageError as error:
+        print(f"{label}: {str(error)[:300]}", flush=True)
+        return []
+    if not workloads:
+        print(f"{label}: takes nothing", flush=True)
+    return [Examined(label, w) for w in sorted(workloads, key=lambda w: -len(w.operators))[:most]]
+
+
+def build(candidates: Sequence[Examined], folder: Path) -> list[Artifact | str]:
+    """All candidates built side by side, or why they are not."""
+    from collage.measure.artifact import prepare, prewarm
     from collage.measure.builder import build_all
+
+    with suppress(Exception):  # what is wrong with which candidate is told when that is prepared
+        prewarm(candidate.workload for candidate in candidates)
+    result: dict[int, Artifact | str] = {}
+    prepared: dict[int, Preparation] = {}
+    for number, candidate in enumerate(candidates):
+        try:
+            prepared[number] = prepare(candidate.workload, folder / str(number))
+        except Exception as error:  # a defect of one candidate is one line
+            result[number] = f"REFUSED {type(error).__name__}: {str(error)[:300]}"
+    built = build_all(list(prepared.values()), os.cpu_count() or 1, _TIMEOUT_S)
+    for number, made in zip(prepared, built, strict=True):
+        result[number] = f"NOT BUILT {made[:300]}" if isinstance(made, str) else made
+    return [result[number] for number in range(len(candidates))]
+
+
+def _measured(workload: Workload, artifact: Artifact, runner: Runner, folder: Path, device: str) -> str:
+    """Run and check one candidate, alone on the device."""
+    from collage.measure.artifact import write_arrays
     from collage.measure.job import Job
     from collage.measure.protocol import candidate_protocol
 
-    try:
-        built = build_all([prepare(workload, folder)], 1, _TIMEOUT_S)[0]
-    except Exception as error:  # a defect of one candidate is one line
-        return f"REFUSED {type(error).__name__}: {str(error)[:300]}"
-    if not isinstance(built, Artifact):
-        return f"NOT BUILT {built[:300]}"
     if workload.samples is None:
         return "NOT RUN: there are no inputs for it"
+    folder.mkdir()
     samples = workload.samples()
     arrays = (write_arrays(samples.inputs, folder, "input"), write_arrays(samples.outputs, folder, "expected"))
-    measured = runner.measure(Job((built,), *arrays, candidate_protocol(device), 1, device))[0]
+    with _turn(folder.parent / "turn"):
+        measured = runner.measure(Job((artifact,), *arrays, candidate_protocol(device), 1, device))[0]
     if not measured.valid:
         return f"BAD {measured.reason[:300]}"
     return f"right, {np.median(measured.samples) * 1e6:.1f} us"
+
+
+@contextmanager
+def _turn(path: Path) -> Iterator[None]:
+    """One backend's at a time; a process that ends gives it back."""
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def main() -> None:
@@ -246,27 +294,30 @@ def main() -> None:
     end = time.monotonic() + asked.budget
     with tempfile.TemporaryDirectory(prefix="collage-numerics-") as name:
         folder = Path(name)
-        jobs = min(os.cpu_count() or 1, 8)
-        with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
             futures = [pool.submit(reference, case, dtype, folder) for case in asked.cases for dtype in asked.dtypes]
             for future in as_completed(futures):
                 print(future.result(), flush=True)
         backends = asked.backends or of_device(asked.device)
-        for position, backend in enumerate(backends):
-            share = (end - time.monotonic()) / (len(backends) - position)
-            _examine_apart(backend, folder, share, sys.argv[1:])
+        processes = {backend: _examine_apart(backend, folder, sys.argv[1:]) for backend in backends}
+        for backend, process in processes.items():
+            _wait(backend, process, end)
 
 
-def _examine_apart(backend: str, folder: Path, seconds: float, arguments: Sequence[str]) -> None:
-    """`examine` in a process of its own, which is ended when its time is over."""
-    command = [sys.executable, "-m", "benchmarks.gpu_numerics", *arguments, "--one", backend, str(folder)]
-    process = subprocess.Popen(command, start_new_session=True)
+def _examine_apart(backend: str, folder: Path, arguments: Sequence[str]) -> subprocess.Popen[bytes]:
+    """`examine` in a process of its own."""
+    one = command("benchmarks.gpu_numerics", *arguments, "--one", backend, str(folder))
+    return subprocess.Popen(one, start_new_session=True)
+
+
+def _wait(backend: str, process: subprocess.Popen[bytes], end: float) -> None:
+    """Until a backend has been examined, or its time is over."""
     try:
-        status = process.wait(max(1.0, seconds))
+        status = process.wait(max(0.0, end - time.monotonic()))
     except subprocess.TimeoutExpired:
-        os.killpg(process.pid, 9)
+        os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-        print(f"{backend}  stopped after {seconds:.0f} s", flush=True)
+        print(f"{backend}  stopped: the time is over", flush=True)
         return
     if status != 0:
         print(f"{backend}  ended with status {status}", flush=True)

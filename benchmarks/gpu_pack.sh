@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
-# Carry TVM and what else is missing to a GPU machine that reaches no package registry, in two parts of at most 64 MiB.
+# Carry TVM and what else is missing to a GPU machine that reaches no package registry, in two parts, each of which fits
+# into 64 MiB together with this repository's files: what travels is the working tree and what is carried besides.
 #
 #   benchmarks/gpu_pack.sh OUTDIR [PYTHON]     PYTHON is the version over there, such as 3.12 (the default)
 #
-# writes OUTDIR/first (TVM's compiler library) and OUTDIR/second (the rest of TVM, SQLAlchemy, platformdirs, the headers
-# of CUTLASS and of cuDNN's frontend, this project's entry points), each with an unpack.sh. There, in the root of a copy
-# of this repository, after the parts were copied:
+# writes OUTDIR/first (the beginning of TVM's compiler library) and OUTDIR/second (the rest of it, the rest of TVM,
+# SQLAlchemy, platformdirs, the headers of CUTLASS and of cuDNN's frontend, this project's entry points), each with an
+# unpack.sh, and says how large a transfer of each is. There, in the root of a copy of this repository:
 #
-#   . first/unpack.sh /tmp/site; . second/unpack.sh /tmp/site      # the second one sets PYTHONPATH
+#   . first/unpack.sh /tmp/site      # with the first part
+#   . second/unpack.sh /tmp/site     # with the second part, on the same machine; sets PYTHONPATH
 #
 # What is expected to be there: NumPy, ONNX, scikit-learn, joblib, psutil, cloudpickle, typer, rich, ml_dtypes, PyTorch
 # with the nvidia-* wheels of CUDA 13, nvcc and g++.
@@ -16,6 +18,7 @@ set -euo pipefail
 repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 mkdir -p "$1" && out=$(realpath "$1")
 python_there=${2:-3.12}
+most=$((64 << 20))
 # Pinned as in pyproject.toml.
 pinned() { grep -oE "\"$1==[^\"]+\"" "$repository/pyproject.toml" | tr -d '"'; }
 packages=("$(pinned apache-tvm)" "$(pinned apache-tvm-ffi)" SQLAlchemy platformdirs
@@ -45,7 +48,6 @@ if [ ! -s "$cache/$digest.xz" ]; then
     xz -T1 --x86 --lzma2=preset=9e,dict=128MiB -c "$compiler" > "$cache/$digest.part"
     mv "$cache/$digest.part" "$cache/$digest.xz"
 fi
-cp "$cache/$digest.xz" "$out/first/tvm-compiler.so.xz"
 rm "$compiler"
 
 # Only what is imported or included: no sources, no examples, no other Python's libraries.
@@ -66,29 +68,44 @@ with (folder / "entry_points.txt").open("w") as out:
 PYTHON
 tar -C "$site" --sort=name --owner=0 --group=0 --mtime=@0 -c . | xz -T1 -9e > "$out/second/site.tar.xz"
 
+# The compiler library is cut where both parts become equally large.
+packed=$(stat -c %s "$cache/$digest.xz")
+cut=$(((packed + $(stat -c %s "$out/second/site.tar.xz")) / 2))
+head -c "$cut" "$cache/$digest.xz" > "$out/first/tvm-compiler.so.xz.0"
+tail -c +$((cut + 1)) "$cache/$digest.xz" > "$out/second/tvm-compiler.so.xz.1"
+
 cat > "$out/first/unpack.sh" <<'UNPACK'
-# . first/unpack.sh SITE
+# . first/unpack.sh SITE: keeps the first piece there
 _part=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd); _site=${1:-/tmp/site}
-if [ ! -e "$_site/.first" ]; then
-    mkdir -p "$_site/tvm/lib"
-    python3 - "$_part/tvm-compiler.so.xz" "$_site/tvm/lib/libtvm_compiler.so" <<'PYTHON' && touch "$_site/.first"
-import lzma, os, shutil, sys
-with lzma.open(sys.argv[1]) as packed, open(sys.argv[2], "wb") as library:
-    shutil.copyfileobj(packed, library, 1 << 24)
-os.chmod(sys.argv[2], 0o755)
-PYTHON
-fi
+if mkdir -p "$_site"; then cp "$_part/tvm-compiler.so.xz.0" "$_site/"; fi
 UNPACK
 cat > "$out/second/unpack.sh" <<'UNPACK'
-# . second/unpack.sh SITE: sets PYTHONPATH
+# . second/unpack.sh SITE: joins the pieces, and sets PYTHONPATH
 _part=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd); _site=${1:-/tmp/site}
-if [ ! -e "$_site/.second" ]; then
-    mkdir -p "$_site"
-    python3 - "$_part/site.tar.xz" "$_site" <<'PYTHON' && touch "$_site/.second"
-import sys, tarfile
-tarfile.open(sys.argv[1]).extractall(sys.argv[2])
+if [ ! -e "$_site/.complete" ]; then
+    python3 - "$_site" "$_part" <<'PYTHON' && touch "$_site/.complete"
+import lzma, os, shutil, sys, tarfile
+site, part = sys.argv[1:]
+tarfile.open(f"{part}/site.tar.xz").extractall(site)
+library, begun = f"{site}/tvm/lib/libtvm_compiler.so", f"{site}/tvm-compiler.so.xz.0"
+with open(begun, "ab") as pieces, open(f"{part}/tvm-compiler.so.xz.1", "rb") as rest:
+    shutil.copyfileobj(rest, pieces, 1 << 24)
+with lzma.open(begun) as packed, open(library, "wb") as unpacked:
+    shutil.copyfileobj(packed, unpacked, 1 << 24)
+os.chmod(library, 0o755)
+os.remove(begun)
 PYTHON
 fi
 export PYTHONPATH=$_site${PYTHONPATH:+:$PYTHONPATH}
 UNPACK
-du -b "$out"/*/*
+
+# Files that git tracks, or would, travel in every transfer.
+tree=$(cd "$repository" && git ls-files -z --cached --others --exclude-standard | sort -zu | du -cb --files0-from=- | tail -1 | cut -f1)
+for part in first second; do
+    carried=$(cat "$out/$part"/* | wc -c)
+    echo "$part: $((carried >> 10)) KiB, with the repository $(((carried + tree) >> 10)) KiB of $((most >> 10))"
+    if [ $((carried + tree)) -gt "$most" ]; then
+        echo "$part and the repository do not fit into one transfer" >&2
+        exit 1
+    fi
+done

@@ -24,7 +24,7 @@ MODES: Mapping[str, tuple[str | None, bool]] = {
     "torch-max-autotune": ("max-autotune", False),
 }
 PEERS: tuple[str, ...] = tuple(MODES)
-#: Peers that search on the device while they are made; nothing else should run there meanwhile.
+#: Peers that search over kernels while they are made, which takes minutes.
 TUNED = frozenset(("torch-max-autotune",))
 #: Peers that there are on a CPU.
 ON_CPU = frozenset(("torch-eager", "torch-compile"))

@@ -1,5 +1,6 @@
 """A race: contestants in processes of their own, checked against float64, timed by turns (A B C A B C).
 
+They prepare side by side, and load onto the device one after another: who tries out kernels there is not disturbed.
 What slows one turn (clocks, heat, a neighbour) slows the turns beside it, so that the ratio of two contestants is the
 median of the ratios of turns that followed each other, with its confidence interval.
 """
@@ -12,7 +13,6 @@ import pickle
 import selectors
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -21,8 +21,10 @@ from typing import IO, Any
 
 import numpy as np
 
-from benchmarks.gpu_messages import REFERENCE, Failed, Load, Loaded, Timed, Turn
-from benchmarks.gpu_peers import TUNED
+from benchmarks.gpu_ledger import OutOfTime
+from benchmarks.gpu_messages import REFERENCE, Failed, Load, Loaded, Prepared, Proceed, Timed, Turn
+from benchmarks.gpu_peers import PEERS
+from collage.helper import command
 from collage.measure.statistics import converged, median_interval, paired_ratio
 
 #: Largest error of a whole network relative to its largest output, by the type that it computes in.
@@ -79,20 +81,21 @@ def race(
     loads: the contestants, the one that ratios are to first.
     deadline: by `time.monotonic()`; loading may take all but a fifth of the time until then.
     log: where contestants' standard error goes; None is this process's.
-    load_limit_s: of one contestant.
+    load_limit_s: of one contestant, from when it may use the device.
+
+    Raises
+    ------
+    OutOfTime: there was none for the reference.
     """
     until = time.monotonic() + 0.8 * (deadline - time.monotonic())
     players = [_Player(load, log) for load in loads]
     results: dict[str, Result] = {}
     try:
+        for player in players:
+            player.start()
         exact = _reference(loads[0], until, log)
-        alone = [p for p in players if p.load.name in TUNED]
-        for group in ([p for p in players if p not in alone], *([p] for p in alone)):
-            for player in group:
-                player.start()
-            limit = time.monotonic() + load_limit_s
-            for player in group:
-                results[player.load.name] = player.loaded(min(limit, until), exact, until < limit)
+        for player in players:
+            results[player.load.name] = player.result(until, load_limit_s, exact)
         racing = [p for p in players if results[p.load.name].status == "ok"]
         _take_turns(racing, results, deadline)
     finally:
@@ -152,7 +155,9 @@ def _reference(load: Load, deadline: float, log: IO[bytes] | None) -> list[np.nd
     player = _Player(Load(REFERENCE, **facts), log)
     try:
         player.start()
-        answer = player.receive(deadline)
+        answer, _ = player.loaded(deadline, math.inf)
+        if isinstance(answer, Result) and answer.status == "timeout":
+            raise OutOfTime("there was no time for the reference in float64")
         if not isinstance(answer, Loaded):
             raise RuntimeError(f"there is no reference in float64: {answer.reason}")
         return list(answer.outputs)
@@ -169,9 +174,10 @@ class _Player:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start the process, and let it load."""
+        """Start the process, and let it prepare."""
+        torch = self.load.name == REFERENCE or self.load.name in PEERS
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.gpu_contestant"],
+            command("benchmarks.gpu_contestant", torch=torch),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.log,
@@ -179,9 +185,18 @@ class _Player:
         )
         self._send(self.load)
 
-    def loaded(self, deadline: float, exact: Sequence[np.ndarray], cut: bool) -> Result:
-        """What came of loading; `cut` says that the deadline is not the contestant's own limit but the race's."""
-        answer = self.receive(deadline)
+    def loaded(self, until: float, limit_s: float) -> tuple[Loaded | Result, bool]:
+        """What came of loading; whether it was the race's end `until` that was to come first, not its own limit."""
+        answer = self.receive(until)
+        if not isinstance(answer, Prepared):
+            return answer, True
+        limit = time.monotonic() + limit_s
+        self._send(Proceed())
+        return self.receive(min(limit, until)), until < limit
+
+    def result(self, until: float, limit_s: float, exact: Sequence[np.ndarray]) -> Result:
+        """The contestant loaded and checked; `loaded` says what the limits are."""
+        answer, cut = self.loaded(until, limit_s)
         if isinstance(answer, Result):
             if answer.status == "timeout" and cut:
                 answer.status, answer.reason = "skipped", "the race had no time for it to load"
@@ -225,7 +240,7 @@ class _Player:
                     assert stream is not None
                     stream.close()
 
-    def _send(self, message: Load | Turn) -> None:
+    def _send(self, message: Load | Proceed | Turn) -> None:
         assert self._process is not None and self._process.stdin is not None
         with suppress(BrokenPipeError):  # it has gone; what it left is found when it is asked for its answer
             self._process.stdin.write(pickle.dumps(message))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import permutations, product
 from pathlib import Path
 
@@ -16,13 +17,13 @@ from collage.backends.base import Backend
 from collage.candidates import CandidatePartition
 from collage.cost import Cost
 from collage.device import describe
-from collage.errors import CodegenError
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.description import describe as describe_structure
 from collage.graph.description import structure_hash
 from collage.graph.index_set import IndexSet
 from collage.graph.sub_graph import SubGraph
 from collage.measure.artifact import Artifact
+from collage.measure.builder import run_all
 from collage.measure.end_to_end import measure_plans, prepare_plan
 from collage.measure.probe import two_convolutions
 from collage.measure.protocol import Protocol
@@ -33,6 +34,10 @@ from collage.progress import Reporter
 from collage.records import Record, RecordDatabase
 from collage.records.key import transition_key
 from collage.rewrite import apply
+from collage.runtime.threads import default_threads
+
+#: Seconds for one pair to compile.
+_TIMEOUT_S = 300.0
 
 
 def transition_costs(
@@ -68,18 +73,34 @@ def _measure(backends: Sequence[Backend], threads: int, protocol: Protocol) -> d
     found: dict[tuple[str, str], Measurement] = {}
     with tempfile.TemporaryDirectory(prefix="collage-") as name:
         folder = Path(name)
-        artifacts: dict[str, Artifact] = {}
         pairs = {f"{a.name}-{b.name}": (a, b) for a, b in product(backends, repeat=2)}
-        for label, (first, second) in pairs.items():
-            cover = [_candidate(graph, 0, first), _candidate(graph, 1, second)]
-            try:
-                partitioned = apply(module, graph, cover, {b.name: b for b in (first, second)})
-                artifacts[label] = prepare_plan(partitioned, [first, second], threads, folder / label)
-            except CodegenError as error:
-                found[first.name, second.name] = Measurement(reason=str(error))
+        plans = [_Pair(a, b, threads, folder / label) for label, (a, b) in pairs.items()]
+        built = dict(zip(pairs, run_all(_compile, plans, default_threads(), _TIMEOUT_S), strict=True))
+        artifacts = {label: plan for label, plan in built.items() if isinstance(plan, Artifact)}
+        for label, reason in built.items():
+            if isinstance(reason, str):
+                found[pairs[label][0].name, pairs[label][1].name] = Measurement(reason=reason)
         measured = measure_plans(artifacts, run.inputs, run.outputs, protocol, threads, folder)
         found.update({(pairs[label][0].name, pairs[label][1].name): m for label, m in measured.items()})
     return {(a.name, b.name): _difference(found, a.name, b.name) for a, b in permutations(backends, 2)}
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """The probe with its first half on one backend and its second on another, to be compiled to a folder."""
+
+    first: Backend
+    second: Backend
+    threads: int
+    folder: Path
+
+
+def _compile(pair: _Pair) -> Artifact:
+    module = two_convolutions()
+    graph = DataflowGraph.from_module(module)
+    cover = [_candidate(graph, 0, pair.first), _candidate(graph, 1, pair.second)]
+    partitioned = apply(module, graph, cover, {b.name: b for b in (pair.first, pair.second)})
+    return prepare_plan(partitioned, [pair.first, pair.second], pair.threads, pair.folder)
 
 
 def _difference(found: dict[tuple[str, str], Measurement], a: str, b: str) -> Cost:

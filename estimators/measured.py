@@ -19,7 +19,7 @@ from collage.device import describe
 from collage.errors import CodegenError
 from collage.estimate import CostEstimator, Samples, Workload, device_kind
 from collage.graph.dataflow_graph import DataflowGraph
-from collage.measure.artifact import Artifact, Preparation, prepare, write_arrays
+from collage.measure.artifact import Artifact, Preparation, prepare, prewarm, write_arrays
 from collage.measure.builder import build_all
 from collage.measure.check import WRONG, wrong_numbers
 from collage.measure.job import Job
@@ -140,7 +140,12 @@ class _DeviceEstimator(CostEstimator):
         self.reporter.step("building", 0)
         result: dict[Workload, Artifact | str] = {}
         prepared: dict[Workload, Preparation] = {}
-        for number, workload in enumerate(w for rivals in batch for w in rivals):
+        workloads = [w for rivals in batch for w in rivals]
+        try:
+            prewarm(workloads)
+        except Exception as error:  # what is wrong with which candidate is told when that is prepared
+            self.reporter.note(f"not compiled together: {type(error).__name__}: {error}")
+        for number, workload in enumerate(workloads):
             try:
                 prepared[workload] = prepare(workload, folder / str(number))
             except CodegenError as error:

@@ -8,7 +8,7 @@ Library and graph backends turn `Codegen` functions into runtime modules that se
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -99,6 +99,11 @@ class Backend(ABC):
 
         blobs = {str(f.attrs["global_symbol"]): self.engine_blob(f) for f in functions}
         return [engine_module(self.engine or self.name, blobs, self.engine_options(int(options["threads"])))]
+
+    def prewarm(self, functions: Iterable[Any]) -> None:  # noqa: B027 (most backends have nothing to compile for it)
+        """Compile side by side, and keep, what the blobs of `Codegen` functions need. Those that cannot be compiled are
+        told of by `engine_blob`, which is asked for each afterwards.
+        """
 
     def engine_blob(self, function: Any) -> bytes:
         """What `collage.runtime.engines` makes the partition's function of, such as an ONNX model."""

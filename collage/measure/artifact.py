@@ -8,6 +8,7 @@ will ship.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,16 @@ class Preparation:
     threads: int
 
 
+def prewarm(workloads: Iterable[Workload]) -> None:
+    """Let backends compile together what the blobs of several workloads need (`Backend.prewarm`)."""
+    by_backend: dict[str, list[Workload]] = {}
+    for workload in workloads:
+        if workload.backend.makes_blobs:
+            by_backend.setdefault(workload.backend.name, []).append(workload)
+    for own in by_backend.values():
+        own[0].backend.prewarm(_partition(workload)[1].function for workload in own)
+
+
 def prepare(workload: Workload, directory: Path) -> Preparation:
     """Write weights and blob of a workload to `directory` and make the small module that has to be compiled.
 
@@ -70,13 +81,8 @@ def prepare(workload: Workload, directory: Path) -> Preparation:
     CodegenError: the backend cannot take the sub-graph.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    graph = DataflowGraph.from_module(workload.module)
-    inside = graph.coverable
-    order = list(inside)
-    composites = tuple((label, IndexSet(order[p] for p in positions)) for label, positions in workload.composites)
-    candidate = CandidatePartition(SubGraph(graph, inside), workload.backend.name, composites)
+    graph, partition = _partition(workload)
     backend, threads = workload.backend, workload.threads
-    partition = partition_function(graph, candidate, backend, SYMBOL)
     library = str(directory / "candidate.so")
     device, tolerance = backend.device, backend.tolerance
     if backend.makes_blobs:
@@ -91,6 +97,16 @@ def prepare(workload: Workload, directory: Path) -> Preparation:
         functions = {gv: f for gv, f in workload.module.functions_items() if isinstance(f, tvm.tirx.PrimFunc)}
         module = _calling_module(graph, partition, symbol, {**functions, symbol: partition.function})
     return Preparation(tvm.ir.save_json(module), artifact, backend, threads)
+
+
+def _partition(workload: Workload) -> tuple[DataflowGraph, Partition]:
+    """The graph of a workload's module, and the function that all of it is."""
+    graph = DataflowGraph.from_module(workload.module)
+    inside = graph.coverable
+    order = list(inside)
+    composites = tuple((label, IndexSet(order[p] for p in positions)) for label, positions in workload.composites)
+    candidate = CandidatePartition(SubGraph(graph, inside), workload.backend.name, composites)
+    return graph, partition_function(graph, candidate, workload.backend, SYMBOL)
 
 
 def compile_artifact(preparation: Preparation) -> Artifact:

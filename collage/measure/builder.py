@@ -1,24 +1,26 @@
-"""Builder: compiles candidates in parallel, in processes of their own (joblib), with a time limit for each.
+"""Builder: compiles in parallel, in processes of their own (joblib), with a time limit for each candidate or plan.
 
-A code generator that crashes breaks the pool; the candidates that were in it are then built one by one, so that only
-the culprit is lost. After MetaSchedule's Builder (tvm/s_tir/meta_schedule/builder).
+A code generator that crashes breaks the pool; what was in it is then built piece by piece, so that only the culprit is
+lost. After MetaSchedule's Builder (tvm/s_tir/meta_schedule/builder).
 """
 
 from __future__ import annotations
 
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import FrameType
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 import joblib
 from joblib.externals.loky.process_executor import TerminatedWorkerError
 
 from collage.errors import last_line
+from collage.helper import import_tvm_without_torch
 from collage.measure.artifact import Artifact, Preparation, compile_artifact
 
 Built = Artifact | str
+Item = TypeVar("Item")
 
 
 def build_all(preparations: Sequence[Preparation], jobs: int, timeout_s: float = 60.0) -> list[Built]:
@@ -27,37 +29,42 @@ def build_all(preparations: Sequence[Preparation], jobs: int, timeout_s: float =
     distinct: dict[str, Preparation] = {}
     for preparation in preparations:
         distinct.setdefault(preparation.module_json, preparation)
-    built = dict(zip(distinct, _build_distinct(list(distinct.values()), jobs, timeout_s), strict=True))
+    built = dict(zip(distinct, run_all(compile_artifact, list(distinct.values()), jobs, timeout_s), strict=True))
     return [_serve(p, built[p.module_json]) for p in preparations]
 
 
-def _build_distinct(preparations: Sequence[Preparation], jobs: int, timeout_s: float) -> list[Built]:
-    if not preparations:
+def run_all(compile_one: Callable[[Item], Artifact], items: Sequence[Item], jobs: int, timeout_s: float) -> list[Built]:
+    """What `compile_one` makes of each item in another process, or the reason why it makes nothing."""
+    if not items:
         return []
     try:
-        return list(joblib.Parallel(n_jobs=jobs)(joblib.delayed(_build)(p, timeout_s) for p in preparations))
+        return list(_pool(jobs)(joblib.delayed(_run)(compile_one, item, timeout_s) for item in items))
     except TerminatedWorkerError:
-        return [_build_alone(p, timeout_s) for p in preparations]
+        return [_run_alone(compile_one, item, timeout_s) for item in items]
 
 
 def _serve(preparation: Preparation, built: Built) -> Built:
     return replace(preparation.artifact, library=built.library) if isinstance(built, Artifact) else built
 
 
-def _build_alone(preparation: Preparation, timeout_s: float) -> Built:
+def _run_alone(compile_one: Callable[[Item], Artifact], item: Item, timeout_s: float) -> Built:
     try:
-        built: list[Built] = joblib.Parallel(n_jobs=2)([joblib.delayed(_build)(preparation, timeout_s)])
+        built: list[Built] = _pool(2)([joblib.delayed(_run)(compile_one, item, timeout_s)])
         return built[0]
     except TerminatedWorkerError as error:
         return f"crashes the compiler: {str(error).splitlines()[0][:300]}"
 
 
-def _build(preparation: Preparation, timeout_s: float) -> Built:
+def _pool(jobs: int) -> joblib.Parallel:
+    return joblib.Parallel(n_jobs=jobs, backend="loky", initializer=import_tvm_without_torch)
+
+
+def _run(compile_one: Callable[[Item], Artifact], item: Item, timeout_s: float) -> Built:
     """Runs in the pool. The alarm ends Python code; code that never returns to Python is ended by the crash path."""
     signal.signal(signal.SIGALRM, _expired)
     signal.setitimer(signal.ITIMER_REAL, timeout_s)
     try:
-        return compile_artifact(preparation)
+        return compile_one(item)
     except _Expired:
         return f"does not compile within {timeout_s:g} s"
     except Exception as error:  # whatever a compiler raises makes this one candidate Invalid, with the reason

@@ -37,6 +37,13 @@ class Job:
 
 
 @dataclass(frozen=True)
+class Ready:
+    """The timing process has come up, with its clock and its device, and turns to the rivals: what comes before may
+    take long, and is nobody's fault.
+    """
+
+
+@dataclass(frozen=True)
 class Begin:
     """The timing process starts something with one rival: if it falls silent or dies now, that rival is to blame."""
 
@@ -79,7 +86,7 @@ class Done:
     """The job is finished."""
 
 
-Event = Begin | Failed | Timed | Retired | Done
+Event = Ready | Begin | Failed | Timed | Retired | Done
 
 
 def send(stream: IO[bytes], message: Any) -> None:

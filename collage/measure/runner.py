@@ -10,15 +10,18 @@ import os
 import selectors
 import signal
 import subprocess
-import sys
 import tempfile
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import IO
 
 from collage.errors import CollageError
-from collage.measure.job import Begin, Done, Failed, Job, Parts, Retired, Timed, receive, send
+from collage.helper import command
+from collage.measure.job import Begin, Done, Failed, Job, Parts, Ready, Retired, Timed, receive, send
 from collage.runtime.threads import thread_environment
+
+#: Seconds in which a timing process has to come up: where nothing is cached yet, it compiles its clock.
+_START_S = 300.0
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,7 @@ class Runner:
     Parameters
     ----------
     threads: number of threads of the deployment.
-    timeout_s: seconds of silence after which a rival counts as hanging.
+    timeout_s: seconds of silence after which a rival counts as hanging, counted from when the process has come up.
     """
 
     def __init__(self, threads: int, timeout_s: float = 60.0) -> None:
@@ -68,15 +71,18 @@ class Runner:
     def _attempt(self, job: Job) -> tuple[dict[int, Measurement], tuple[int, str] | None]:
         """Run a job once: what was found, and the rival that hung or crashed with the reason."""
         found: dict[int, Measurement] = {}
-        current = Begin(0, "loading")
+        current: Begin | None = None
+        fresh = self._process is None or self._process.poll() is not None
         process = self._start()
         assert process.stdin is not None and process.stdout is not None
         try:
             send(process.stdin, job)
             while True:
-                self._wait(process.stdout)
+                self._wait(process.stdout, self.timeout_s if current else max(self.timeout_s, _START_S))
                 event = receive(process.stdout)
-                if isinstance(event, Begin):
+                if isinstance(event, Ready):
+                    current = Begin(0, "loading")
+                elif isinstance(event, Begin):
                     current = event
                 elif isinstance(event, Failed):
                     found[event.rival] = Measurement(reason=event.reason)
@@ -91,10 +97,17 @@ class Runner:
                     return found, None
         except TimeoutError:
             self.close()
+            if current is None:
+                raise CollageError("the timing process does not come up: no answer in time") from None
             return found, (current.rival, f"hangs while {current.stage}: no answer within {self.timeout_s:g} s")
         except (EOFError, BrokenPipeError):
-            reason = f"crashes while {current.stage}: {self._obituary(process)}"
+            last_words = self._obituary(process)
             self.close()
+            if current is None:
+                if fresh:
+                    raise CollageError(f"the timing process does not come up: {last_words}") from None
+                return found, None  # it died of an earlier job; the next one is another process
+            reason = f"crashes while {current.stage}: {last_words}"
             if current.rival in found:
                 raise CollageError(f"the timing process died outside of any candidate: {reason}") from None
             return found, (current.rival, reason)
@@ -104,7 +117,7 @@ class Runner:
             self.close()
             self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the process)
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "collage.measure.worker"],
+                command("collage.measure.worker"),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._stderr,
@@ -114,11 +127,12 @@ class Runner:
             )
         return self._process
 
-    def _wait(self, stream: IO[bytes]) -> None:
+    @staticmethod
+    def _wait(stream: IO[bytes], seconds: float) -> None:
         """Until there is something to read."""
         with selectors.DefaultSelector() as selector:
             selector.register(stream, selectors.EVENT_READ)
-            if not selector.select(self.timeout_s):
+            if not selector.select(seconds):
                 raise TimeoutError
 
     def _obituary(self, process: subprocess.Popen[bytes]) -> str:

@@ -1,6 +1,6 @@
 """The timing process: loads rivals, checks them, and times them interleaved (A B A B), one thing at a time.
 
-Started by `collage.measure.runner` as `python -m collage.measure.worker`. Before everything that may hang or crash
+Started by `collage.measure.runner`, as a `collage.helper`. Before everything that may hang or crash
 it says which rival it turns to, so that the tuning process knows whom to blame.
 """
 
@@ -22,7 +22,7 @@ from collage.measure.check import wrong_numbers
 from collage.measure.clock import clock_of
 from collage.measure.frequency import remark
 from collage.measure.instrument import Span
-from collage.measure.job import Begin, Done, Event, Failed, Job, Parts, Retired, Timed, receive, send
+from collage.measure.job import Begin, Done, Event, Failed, Job, Parts, Ready, Retired, Timed, receive, send
 from collage.measure.loaded import LoadedArtifact, Wakers
 from collage.measure.protocol import Protocol
 from collage.measure.statistics import TIE, converged, paired_ratio
@@ -80,6 +80,7 @@ def run(job: Job, wakers: Wakers, say: Say) -> None:
     """
     configure_threads(job.threads)
     clock, device = clock_of(job.device), device_of(job.device)
+    say(Ready())
     inputs = [upload(np.load(path), device) for path in job.inputs]
     expected = [np.load(path) for path in job.expected]
     rivals: dict[int, LoadedArtifact] = {}
@@ -95,7 +96,7 @@ def run(job: Job, wakers: Wakers, say: Say) -> None:
             problem = wrong_numbers(outputs, expected, max(job.protocol.tolerance, artifact.tolerance))
             if problem is None:
                 say(Begin(i, "timing"))
-                if job.device != "cpu":  # the first run compiled kernels, and let engines choose
+                if job.device != "cpu":  # the first run put kernels on the device, and let engines choose
                     begin = time.perf_counter()
                     loaded.run()
                     took = time.perf_counter() - begin

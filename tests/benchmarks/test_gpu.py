@@ -6,23 +6,25 @@ import json
 import pickle
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
-from benchmarks.gpu import OURS, ROWS, steps
-from benchmarks.gpu_ledger import Budget, Ledger, Step, run
-from benchmarks.gpu_messages import Load
-from benchmarks.gpu_numerics import of_device, reference
+from benchmarks.gpu import OURS, ROWS, Session, steps
+from benchmarks.gpu_ledger import Budget, Ledger, OutOfTime, Step, run
+from benchmarks.gpu_messages import REFERENCE, Load, Loaded, Prepared, Timed
+from benchmarks.gpu_numerics import examine, of_device, reference
 from benchmarks.gpu_peers import PEERS
-from benchmarks.gpu_race import Result, error_of, race
+from benchmarks.gpu_race import Result, _Player, error_of, race
 
 pytestmark = pytest.mark.emulation
 
 TUNE = Step("tune", "net", "float32", 1, "dijkstra", least_s=10.0, most_s=100.0)
 RACE = Step("race", "net", "float32", 1, "peers", (("tune", "dijkstra"),), ("ours", "peer"), 10.0, 50.0)
+LONG = Step("tune", "net", "float32", 1, "dijkstra", least_s=10.0, most_s=100.0, resumable=True)
 OTHER = Step("tune", "other", "float32", 1, "dijkstra", least_s=2.0, most_s=5.0)
 
 
@@ -33,6 +35,8 @@ class Machine:
         self.now = 0.0
         self.takes = takes
         self.ends = ends or {}
+        self.finds = 0
+        self.contenders: list[tuple[str, ...]] = []
         self.taken: list[tuple[str, float]] = []
         self.said: list[str] = []
         self.copies = 0
@@ -40,9 +44,11 @@ class Machine:
     def take(self, step: Step, limit_s: float) -> dict[str, dict[str, Any]]:
         needed = self.takes[step.network + step.kind]
         self.taken.append((step.network + step.kind, limit_s))
+        self.contenders.append(step.contenders)
         self.now += min(needed, limit_s)
         late = needed > limit_s
-        return {c: {"status": "timeout" if late else self.ends.get(c, "ok")} for c in step.contenders}
+        found = {"new_records": self.finds} if late and step.resumable else {}
+        return {c: {"status": "timeout" if late else self.ends.get(c, "ok"), **found} for c in step.contenders}
 
     def run(self, path: Path, seconds: float, todo: list[Step]) -> bool:
         budget = Budget(seconds, reserve=0.0, clock=lambda: self.now)
@@ -99,12 +105,24 @@ def test_no_step_is_given_more_time_than_is_left(tmp_path: Path) -> None:
     assert machine.taken == [("nettune", 60.0), ("netrace", 20.0)] and machine.now == 60
 
 
-def test_a_race_is_done_when_all_of_it_is(tmp_path: Path) -> None:
+def test_a_race_is_done_when_all_of_it_is_and_who_has_a_row_does_not_race_again(tmp_path: Path) -> None:
     rows = tmp_path / "rows.jsonl"
     half = Machine({"nettune": 1, "netrace": 1}, {"peer": "skipped"})
     assert not half.run(rows, 1000, [TUNE, RACE])
     whole = Machine({"netrace": 1}, {"peer": "wrong"})
     assert whole.run(rows, 1000, [TUNE, RACE]) and names(whole) == ["netrace"]
+    assert whole.contenders == [("peer",)]
+
+
+def test_a_tune_takes_all_that_is_left_and_goes_on_while_it_finds_something(tmp_path: Path) -> None:
+    rows = tmp_path / "rows.jsonl"
+    first = Machine({"nettune": 1000})
+    first.finds = 7
+    assert not first.run(rows, 400, [LONG])
+    assert first.taken == [("nettune", 400)] and Ledger(rows).rest(LONG) == LONG
+    stuck = Machine({"nettune": 1000})
+    assert not stuck.run(rows, 60, [LONG]) and not Ledger(rows).done(LONG), "it had less than it may take"
+    assert stuck.run(rows, 400, [LONG]) and Ledger(rows).done(LONG)
 
 
 def test_a_file_that_was_cut_off_loses_its_last_row_only(tmp_path: Path) -> None:
@@ -121,8 +139,17 @@ def test_the_plan_tunes_before_it_races_and_names_every_peer() -> None:
         assert all((kind, step.network, step.dtype, step.batch, variant) in seen for kind, variant in step.needs)
         seen.add((step.kind, step.network, step.dtype, step.batch, step.variant))
         assert step.least_s < step.most_s
-    assert {step.contenders for step in planned if step.variant == "peers"} == {(OURS, *PEERS)}
-    assert len(seen) == len(planned) == 4 * len(ROWS)
+    raced = [step for step in planned if step.kind == "race" and "peers" in step.variant]
+    for row in ROWS:
+        own = [step for step in raced if (step.network, step.dtype, step.batch) == row]
+        assert sorted(c for step in own for c in step.contenders) == sorted((OURS, *PEERS, OURS))
+    assert len(seen) == len(planned) == 5 * len(ROWS)
+
+
+def test_what_takes_long_comes_after_all_rows() -> None:
+    variants = [step.variant for step in steps(ROWS, PEERS)]
+    last = max(number for number, variant in enumerate(variants) if variant in ("dijkstra", "peers"))
+    assert last + 1 == variants.index("searching peers") and variants.index("evolutionary") == last + 1 + len(ROWS)
 
 
 def test_errors_are_relative_to_the_largest_output() -> None:
@@ -149,6 +176,61 @@ def test_a_race_times_what_is_right_and_says_what_failed() -> None:
     assert results[OURS].status == "failed" and "missing.so" in results[OURS].reason
 
 
+def test_nothing_is_known_of_contestants_where_there_was_no_time_for_the_reference(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts = {"network": "tiny_resnet", "dtype": "float32", "batch": 1, "device": "cpu"}
+    with pytest.raises(OutOfTime):
+        race([Load("torch-eager", **facts)], time.monotonic())
+
+    def late(*_: Any) -> None:
+        raise OutOfTime("no reference")
+
+    monkeypatch.setattr("benchmarks.gpu.race", late)
+    session = Session(tmp_path, "cpu", "float32")
+    session.library(TUNE).touch()
+    session.ledger.add([TUNE.row("", {"status": "ok"})])
+    cut = Budget(20.0, reserve=0.0)
+    race_step = replace(RACE, contenders=(OURS, "torch-eager"))
+    assert not run([race_step], session.ledger, cut, session.take, lambda _: None, lambda: None)
+    assert session.ledger.rest(race_step) == race_step
+    assert session.take(race_step, 20.0)["torch-eager"] == {"status": "timeout", "reason": "no reference"}
+
+
+class Scripted(_Player):
+    """A contestant that answers at once, and writes down what it is told."""
+
+    told: ClassVar[list[str]] = []
+
+    def start(self) -> None:
+        self._send(self.load)
+
+    def receive(self, _deadline: float) -> Any:
+        last = [line for line in self.told if line.split()[0] == self.load.name][-1]
+        answers = {"Load": Prepared(), "Proceed": Loaded((np.ones(1),), 0.0), "Turn": Timed((1.0,), (1.0,), 1.0)}
+        self.told.append(f"{self.load.name} answers")
+        return answers[last.split()[1]]
+
+    def close(self) -> None:
+        pass
+
+    def _send(self, message: Any) -> None:
+        self.told.append(f"{self.load.name} {type(message).__name__}")
+
+
+def test_contestants_prepare_together_and_load_one_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchmarks.gpu_race._Player", Scripted)
+    monkeypatch.setattr(Scripted, "told", [])
+    race([Load(name, "net", "float32", 1) for name in "ab"], time.monotonic() + 60)
+    first, turns = Scripted.told, Scripted.told.index("a Turn")
+    assert first[:2] == ["a Load", "b Load"], "both prepare while the reference is computed"
+    loading = [line for line in first[:turns] if not line.endswith("Load")]
+    for name in (REFERENCE, "a", "b"):
+        assert loading[:3] == [f"{name} answers", f"{name} Proceed", f"{name} answers"]
+        del loading[:3]
+    assert not loading
+
+
 def test_the_references_of_first_contact_are_near_float64(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     for dtype, limit in (("float32", 1e-5), ("float16", 2e-3)):
@@ -156,6 +238,20 @@ def test_the_references_of_first_contact_are_near_float64(tmp_path: Path) -> Non
         assert float(line.split("off by ")[1].split()[0]) < limit
         values = pickle.loads((tmp_path / f"odd_product-{dtype}.pickle").read_bytes())
         assert all(array.dtype == dtype for arrays in values.values() for array in arrays)
+
+
+def test_the_largest_candidate_of_every_case_comes_before_the_second_of_any(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("torch")
+    cases = ("odd_product", "upsampling")
+    for case in cases:
+        reference(case, "float32", tmp_path)
+    examine("onnxruntime", "cpu", tmp_path, cases, ("float32",), 2)
+    lines = [line for line in capsys.readouterr().out.splitlines() if "right" in line]
+    assert [line.split()[1] for line in lines] == [*cases, *cases]
+    sizes = [line[line.index("[") :].count(",") for line in lines]
+    assert sizes[0] > sizes[2] and sizes[1] > sizes[3]
 
 
 def test_every_backend_of_a_device_is_examined() -> None:

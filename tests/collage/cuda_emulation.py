@@ -142,6 +142,7 @@ def _emulated(state: Emulation, monkeypatch: pytest.MonkeyPatch) -> Iterator[Emu
         monkeypatch.setattr(f"{place}.Runner", InProcess)
     for place in ("estimators.measured", "collage.testing.measuring"):
         monkeypatch.setattr(f"{place}.build_all", _build_here)
+    monkeypatch.setattr("collage.transitions.run_all", _run_here)
     for place in ("estimators.measured", "collage.partitioner"):
         monkeypatch.setattr(f"{place}.candidate_protocol", lambda device: replace(candidate_protocol(device), **_QUICK))
     for place in ("collage.recall", "collage.partitioner"):
@@ -179,11 +180,17 @@ class InProcess:
         pass
 
 
-def _build_here(preparations: Sequence[Any], _jobs: int, _timeout_s: float = 60.0) -> list[Artifact | str]:
+def _build_here(preparations: Sequence[Any], jobs: int, timeout_s: float = 60.0) -> list[Artifact | str]:
+    return _run_here(compile_artifact, preparations, jobs, timeout_s)
+
+
+def _run_here(
+    compile_one: Callable[[Any], Artifact], items: Sequence[Any], _jobs: int, _timeout_s: float
+) -> list[Artifact | str]:
     built: list[Artifact | str] = []
-    for preparation in preparations:
+    for item in items:
         try:
-            built.append(compile_artifact(preparation))
+            built.append(compile_one(item))
         except Exception as error:
             built.append(str(error))
     return built

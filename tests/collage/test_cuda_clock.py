@@ -22,7 +22,7 @@ from collage.measure import device_events
 from collage.measure.artifact import Artifact
 from collage.measure.clock import DeviceClock
 from collage.measure.frequency import UNSTABLE, remark
-from collage.measure.job import Begin, Done, Failed, Job, Retired, Timed, receive, send
+from collage.measure.job import Begin, Done, Failed, Job, Ready, Retired, Timed, receive, send
 from collage.measure.protocol import DeviceProtocol
 from collage.measure.runner import Runner
 from collage.measure.worker import DeviceLost, Wakers, run
@@ -97,13 +97,14 @@ def test_a_broken_device_ends_the_job_after_the_culprit_is_named(emulation: Emul
     said: list[Any] = []
     with emulation.failing(700), pytest.raises(DeviceLost, match="illegal memory access"):
         run(job, Wakers(), said.append)
-    assert [type(event) for event in said] == [Begin, Failed] and said[-1].rival == 0
+    assert [type(event) for event in said] == [Ready, Begin, Failed] and said[-1].rival == 0
 
 
 def answer(jobs: IO[bytes], events: IO[bytes]) -> None:
     """What a timing process says whose device breaks under the rival called "bad"."""
     with jobs, events:
         job = receive(jobs)
+        send(events, Ready())
         send(events, Begin(0, "running"))
         if job.artifacts[0].library == "bad":
             send(events, Failed(0, "does not run: an illegal memory access"))

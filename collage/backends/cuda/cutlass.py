@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from math import prod
 from pathlib import Path
@@ -102,14 +103,23 @@ class CutlassBackend(CudaBackend):
         """The kernels worth trying; none when the alignment suits none."""
         return kernels_for(computation, self.architecture(), self.checked_precision())
 
+    def prewarm(self, functions: Iterable[Any]) -> None:
+        """Compile the kernels of all functions together: half a minute each, on all processors."""
+        kernels: dict[Kernel, None] = {}
+        for function in functions:
+            with suppress(CodegenError):
+                composite = Composite.of(function)
+                kernels.update(dict.fromkeys(self._wanted(read_computation(composite.result, composite.bound))[0]))
+        if kernels:
+            with suppress(CodegenError):
+                self.compile(list(kernels))
+
     def engine_blob(self, function: Any) -> bytes:
         """The computation, its weights, and the compiled kernels: the fastest alone where it is known."""
         composite = Composite.of(function)
         computation = read_computation(composite.result, composite.bound)
-        kernels = self.kernels(computation)
-        key = self._choice_key(computation, kernels)
-        known = (choices.read(key, self._folder()) or {}).get("kernel")
-        libraries = self.compile([kernel for kernel in kernels if known in (None, kernel.name)] or kernels)
+        kernels, key = self._wanted(computation)
+        libraries = self.compile(kernels)
         entries, packed = cutlass_libraries.describe(libraries)
         operands = Operands(composite)
         header = {
@@ -121,6 +131,13 @@ class CutlassBackend(CudaBackend):
             "choice_key": key,
         }
         return operands.blob(header) + packed
+
+    def _wanted(self, computation: Computation) -> tuple[Sequence[Kernel], str]:
+        """The kernels to compile, the fastest alone where it is known; and the key by which it is, or will be."""
+        kernels = self.kernels(computation)
+        key = self._choice_key(computation, kernels)
+        known = (choices.read(key, self._folder()) or {}).get("kernel")
+        return [kernel for kernel in kernels if known in (None, kernel.name)] or kernels, key
 
     def engine_options(self, threads: int) -> dict[str, Any]:
         """The engine remembers choices where this side looks for them."""

@@ -1,8 +1,9 @@
 """TVM's own code generation for CUDA: the native backend of the device. It can run every operator that Relax can lower.
 
 Partitions become one kernel each (`collage.backends.cuda.lower`), scheduled from tuning records where there are any
-and by DLight's rules where there are none. Kernels are compiled by NVRTC when they are first called, by nvcc where
-TVM_CUDA_COMPILE_MODE says so: what does not compile is found out when it is measured.
+and by DLight's rules where there are none. Kernels are compiled at code generation, by NVRTC, or by nvcc where
+TVM_CUDA_COMPILE_MODE says so: what does not compile is found out when a candidate is built. On a machine where TVM's
+CUDA runtime does not load, a library holds their source, which is compiled where it is loaded.
 """
 
 from __future__ import annotations

@@ -240,12 +240,15 @@ def _wheel_folders(kind: str) -> list[Path]:
 
 
 def _own_include_folders() -> Iterable[Path]:
-    """Header-only packages: CUTLASS in its own folder, cuDNN's frontend in the environment's."""
+    """Header-only packages: CUTLASS in its own folder, cuDNN's frontend in the environment's, or beside the packages
+    where wheels were unpacked into a folder of `sys.path`.
+    """
     for place in _namespace("cutlass_library"):
         yield place / "source" / "include"
     yield Path(sys.prefix) / "include"
-    for place in _namespace("nvidia"):
-        yield place.parent / "include"
+    for entry in sys.path:
+        if entry:
+            yield Path(entry).absolute() / "include"
 
 
 def _toolkits() -> Iterable[Path]:

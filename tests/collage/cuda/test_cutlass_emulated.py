@@ -4,6 +4,7 @@ through export and reload, in all dtypes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,11 @@ from product_cases import assert_close, codegen_function, whole
 from tvm import relax
 
 from collage import build as building
+from collage.backends.cuda.cutlass_kernels import Kernel
 from collage.errors import CompiledModelError
 from collage.runtime import engines
 from collage.runtime.cuda import choices, cutlass_libraries
+from collage.runtime.cuda.cutlass_libraries import KernelLibrary
 from collage.runtime.engines import cutlass as engine
 from collage.testing import fresh
 
@@ -107,6 +110,31 @@ def test_the_fastest_kernel_is_found_once_and_ships_alone(tmp_path: Path, backen
     assert second["choice_key"] == first["choice_key"]
     assert set(times) == {library.name for library in offered}
     assert times[chosen] <= 1.02 * min(times.values())
+
+
+class Watched(EmulatedCutlass):
+    """Remembers what it was asked to compile together."""
+
+    def __init__(self, arch: str, cache: Path) -> None:
+        super().__init__(arch=arch, cache=cache)
+        self.together: list[list[str]] = []
+
+    def compile(self, kernels: Sequence[Kernel]) -> list[KernelLibrary]:
+        self.together.append([kernel.name for kernel in kernels])
+        return super().compile(kernels)
+
+
+def test_the_kernels_of_several_partitions_are_compiled_together(tmp_path: Path, backend: EmulatedCutlass) -> None:
+    watched = Watched("sm_80", tmp_path)
+    cases = [(CASES[name], dtype) for name in ("matmul", "rows of a batch") for dtype in ("float16", "float32")]
+    functions = [codegen_function(whole(case.module(dtype), watched, case.label)) for case, dtype in cases]
+    watched.prewarm(functions)
+    (together,) = watched.together
+    for function in functions:
+        watched.engine_blob(function)
+    alone = watched.together[1:]
+    assert len(alone) == 4 and set(together) == {name for names in alone for name in names}
+    assert len(together) == len(set(together)) < sum(map(len, alone)), "partitions that share a kernel compile it once"
 
 
 def test_a_choice_is_for_one_problem_on_one_architecture(backend: EmulatedCutlass) -> None:
