@@ -23,6 +23,7 @@ from collage.cost import Cost
 from collage.errors import SearchInterrupted
 from collage.estimate import CostEstimator, Workload
 from collage.frontend import load
+from collage.frontend.channels_last import for_device
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.description import describe, structure_hash
 from collage.interrupt import interruptible
@@ -107,7 +108,7 @@ def partition(
             searcher, estimator, parameters or {}, {"records": database, "reporter": reporter}
         )
         chosen = {name: backend for name, backend in chosen.items() if estimate_with.knows(name)} or chosen
-        module = load(model, shapes)
+        module = for_device(load(model, shapes), device)
         session = _Session(module, chosen, threads, database, inputs, seed, reporter, device)
         try:
             return session.run(search_with, estimate_with, confirm_end_to_end, correction_rounds, budget_s)

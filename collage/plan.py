@@ -21,6 +21,7 @@ from collage.confirm import SEARCHED, UNTOUCHED, Confirmation, Rival
 from collage.correction import Round
 from collage.cost import Cost
 from collage.errors import CollageError, PlanError
+from collage.frontend.channels_last import for_device
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.description import describe, structure_hash
 from collage.graph.index_set import IndexSet
@@ -231,7 +232,7 @@ class Plan:
 
     @classmethod
     def load(cls, path: str | Path, module: Any) -> Plan:
-        """Read a plan for `module`, the canonical module of the network that it was made for.
+        """Read a plan for `module`, what `collage.load` gives of the network that it was made for.
 
         Raises
         ------
@@ -251,8 +252,8 @@ class Plan:
             raise PlanError(
                 f"{source}: a plan of version {data.get('version')}; this Collage reads version {VERSION}: tune again"
             )
-        network = structure_hash(describe(module))
-        if data.get("network") != network:
+        module = for_device(module, str(data.get("device", "cpu")))
+        if data.get("network") != structure_hash(describe(module)):
             raise PlanError(f"{source}: the plan is for another network (its structure differs): tune this one")
         try:
             plan = _from_dict(data, module)

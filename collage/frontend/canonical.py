@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import tvm
@@ -10,7 +11,7 @@ from tvm import relax
 from collage.errors import FrontendError
 from collage.frontend.fold_affine import FOLDINGS
 from collage.frontend.fold_constants import fold_constants
-from collage.frontend.rewriting import bindings, rewrite
+from collage.frontend.rewriting import Rule, bindings, rewrite
 from collage.frontend.simplify import SIMPLIFICATIONS
 from collage.frontend.specs import static_shape
 
@@ -18,8 +19,12 @@ from collage.frontend.specs import static_shape
 _MAX_RUNS = 32
 
 
-def canonicalise(mod: tvm.IRModule) -> tvm.IRModule:
+def canonicalise(mod: tvm.IRModule, rules: Sequence[Rule] = ()) -> tvm.IRModule:
     """Bring a module whose inputs have static shapes into canonical form; the argument is not changed.
+
+    Parameters
+    ----------
+    rules: applied besides those of the canonical form.
 
     Raises
     ------
@@ -35,14 +40,14 @@ def canonicalise(mod: tvm.IRModule) -> tvm.IRModule:
     )(mod)
     _refuse_control_flow(mod)
     mod, _ = _rewritten(mod, ())  # one block, flat outputs: what the passes below expect
-    mod = _settled(mod)
+    mod = _settled(mod, rules)
     # once, between two rounds: it hashes every weight, which takes a second for BERT-base
-    mod = _settled(relax.transform.EliminateCommonSubexpr()(mod))
+    mod = _settled(relax.transform.EliminateCommonSubexpr()(mod), rules)
     _verify(mod)
     return mod
 
 
-def _settled(mod: tvm.IRModule) -> tvm.IRModule:
+def _settled(mod: tvm.IRModule, rules: Sequence[Rule]) -> tvm.IRModule:
     """The module once no rule applies any more and nothing is left to fold."""
     clean = tvm.ir.transform.Sequential(
         [relax.transform.CanonicalizeBindings(), relax.transform.DeadCodeElimination(["main"])]
@@ -52,7 +57,7 @@ def _settled(mod: tvm.IRModule) -> tvm.IRModule:
         mod = clean(fold_constants(mod))
         if not changed:
             break
-        mod, changed = _rewritten(mod, (*SIMPLIFICATIONS, *FOLDINGS))
+        mod, changed = _rewritten(mod, (*SIMPLIFICATIONS, *FOLDINGS, *rules))
     return mod
 
 

@@ -106,6 +106,29 @@ def test_a_saved_plan_comes_back_for_its_device(plan: collage.Plan, tmp_path: Pa
     assert back.device == "cuda" and back.confirmation == plan.confirmation
 
 
+def test_convolutions_in_half_precision_have_their_channels_last(
+    emulation: Emulation, records: Path, tmp_path: Path
+) -> None:
+    weight = _RNG.standard_normal((8, 3, 3, 3)).astype("float16")
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((1, 3, 6, 6), "float16"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            product = builder.emit(relax.op.nn.conv2d(x, relax.const(weight)))
+            result = builder.emit_output(relax.op.nn.relu(product))
+        builder.emit_func_output(result)
+    network = collage.load(builder.get())
+    found = collage.partition(network, [TVMCudaBackend()], device="cuda", records=records, correction_rounds=0)
+    assert 'data_layout="NHWC"' in found.module.script() and 'data_layout="NCHW"' in network.script()
+    found.save(tmp_path / "plan.json")
+    again = collage.Plan.load(tmp_path / "plan.json", network)  # of the network as it was loaded
+    assert again.partitions == found.partitions
+    image = _RNG.standard_normal((1, 3, 6, 6)).astype("float16")
+    windows = np.lib.stride_tricks.sliding_window_view(image.astype("float32"), (3, 3), (2, 3))
+    wanted = np.maximum(np.einsum("nchwij,ocij->nohw", windows, weight.astype("float32")), 0)
+    assert np.allclose(again.compile()(image), wanted, atol=5e-2)
+
+
 def test_calls_between_the_first_and_the_last_become_a_graph(emulation: Emulation) -> None:
     x = _RNG.standard_normal((8, 16)).astype("float32")
     model = built([Products(), TVMCudaBackend()]).load()

@@ -152,7 +152,9 @@ def _mask(mask: Any, shape: tuple[int, ...]) -> Operand:
     value = constant(mask)
     if value is not None and not np.isfinite(value.astype(np.float32)).any():
         raise Unsupported("a mask that hides everything")
-    return Operand(mask, View(padded, compact(padded)), value, str(mask.ty.dtype))
+    # The full extents, standing still where the mask is broadcast.
+    steps = [0 if extent == 1 else step for extent, step in zip(padded, compact(padded), strict=True)]
+    return Operand(mask, View(shape, tuple(steps)), value, str(mask.ty.dtype))
 
 
 def _result(last: Binding, permuted: bool, shape: tuple[int, ...]) -> View:

@@ -1,8 +1,9 @@
 """Relax in float16 -> ONNX in float16, by way of the exporter for float32 (`collage.backends.onnx_export`).
 
-The partition is widened, exported, and every float32 tensor of the ONNX model narrowed again: the operators are the
-same ones. That is exact as long as all floating-point tensors of a partition have one type, so a conversion between
-float16 and float32 is refused.
+ONNX knows planes only: what has its channels last is brought into planes first, with a transposition wherever the
+partition begins and ends. The partition is then widened, exported, and every float32 tensor of the ONNX model narrowed
+again: the operators are the same ones. That is exact as long as all floating-point tensors of a partition have one
+type, so a conversion between float16 and float32 is refused.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from tvm import relax
 
 from collage.backends.onnx_export import export_onnx, unsupported_reason
 from collage.errors import CodegenError
+from collage.frontend.channels_last import in_planes, in_planes_alone
 from collage.frontend.precision import NARROW, WIDE, dtypes_of, widened, widened_value
 
 _MIXED = "float16 and float32 together"
@@ -27,6 +29,7 @@ def export_any_float(function: Any, name: str) -> ModelProto:
     ------
     CodegenError: as of `export_onnx`, or both types occur.
     """
+    function = in_planes(function)
     dtypes = dtypes_of(function)
     if NARROW not in dtypes:
         return export_onnx(function, name=name)
@@ -45,6 +48,7 @@ def refusal(node: Any) -> str | None:
     expr = getattr(node, "expr", node)
     if not isinstance(expr, relax.Call):
         return unsupported_reason(expr)
+    expr = in_planes_alone(expr)
     dtypes = {dtype for operand in (*expr.args, expr) for dtype in tensor_dtypes(getattr(operand, "ty", None))}
     if NARROW not in dtypes:
         return unsupported_reason(expr)

@@ -59,7 +59,8 @@ class OnnxRuntimeCudaBackend(CudaBackend):
         """Precision, and the exporter and the engine as a digest of their code."""
         code = source_digest(
             *("backends/onnx_export/*.py", "backends/cuda/onnx_half.py", "backends/cuda/onnxruntime_cuda.py"),
-            *("frontend/precision.py", "runtime/engines/onnxruntime*.py"),
+            *("frontend/precision.py", "frontend/channels_last.py", "frontend/layout_rules.py"),
+            "runtime/engines/onnxruntime*.py",
         )
         return {"code": code, "precision": self.checked_precision()}
 

@@ -96,7 +96,8 @@ class TensorRTBackend(CudaBackend):
         """Precision and workspace, and the exporter and the engine as a digest of their code."""
         code = source_digest(
             *("backends/onnx_export/*.py", "backends/cuda/onnx_half.py", "backends/cuda/tensorrt.py"),
-            *("frontend/precision.py", "runtime/engines/tensorrt.py"),
+            *("frontend/precision.py", "frontend/channels_last.py", "frontend/layout_rules.py"),
+            "runtime/engines/tensorrt.py",
         )
         return {"code": code, **self._build_options()}
 

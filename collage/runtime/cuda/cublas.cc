@@ -158,7 +158,7 @@ class Product {
     return found->second;
   }
 
-  /*! The fastest of the heuristic's proposals, on scratch memory. */
+  /*! The fastest of the heuristic's proposals, on scratch memory. One that the library then refuses costs itself only. */
   Choice Timed() {
     cuda::DeviceBuffer lhs(Bytes(problem_.lhs, problem_.in, problem_.m, problem_.k, 0), device_);
     cuda::DeviceBuffer rhs(Bytes(problem_.rhs, problem_.in, problem_.k, problem_.n, 1), device_);
@@ -176,18 +176,27 @@ class Product {
     size_t most = 0;
     for (const auto& proposal : proposals) most = std::max(most, proposal.workspaceSize);
     cuda::DeviceBuffer workspace(most, device_);
-    std::vector<float> best(proposals.size(), std::numeric_limits<float>::infinity());
-    for (int round = 0; round <= kRounds; ++round) {
-      for (size_t i = 0; i < proposals.size(); ++i) {
-        float time = cuda::Microseconds(stream, kRuns, [&]() {
-          Launch(at, proposals[i].algo, workspace.data(), proposals[i].workspaceSize, stream);
-        });
-        if (round > 0) best[i] = std::min(best[i], time);  // The first round loads the kernels.
+    auto time = [&](const cublasLtMatmulHeuristicResult_t& proposal) {
+      return cuda::Microseconds(stream, kRuns, [&] { Launch(at, proposal.algo, workspace.data(), proposal.workspaceSize, stream); });
+    };
+    std::vector<cublasLtMatmulHeuristicResult_t> running;
+    std::string reasons;
+    for (const auto& proposal : proposals) {
+      try {
+        time(proposal);  // Loads the kernels.
+        running.push_back(proposal);
+      } catch (const std::exception& error) {
+        reasons += "; " + cuda::OneLine(error.what());
       }
+    }
+    if (running.empty()) TVM_FFI_THROW(RuntimeError) << "cuBLASLt runs none of its algorithms for this product" << reasons;
+    std::vector<float> best(running.size(), std::numeric_limits<float>::infinity());
+    for (int round = 0; round < kRounds; ++round) {
+      for (size_t i = 0; i < running.size(); ++i) best[i] = std::min(best[i], time(running[i]));
     }
     size_t winner = static_cast<size_t>(std::min_element(best.begin(), best.end()) - best.begin());
     bias_set_ = nullptr;
-    return {proposals[winner].algo, proposals[winner].workspaceSize, best};
+    return {running[winner].algo, running[winner].workspaceSize, best};
   }
 
   std::vector<cublasLtMatmulHeuristicResult_t> Proposals() {
@@ -199,9 +208,10 @@ class Product {
       COLLAGE_CUBLAS(cublasLtMatmulPreferenceSetAttribute, handle, attribute, &value, sizeof(value));
     };
     set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(kWorkspace));
-    // Partial sums stay in float32 when K is split, whatever D's dtype is.
-    set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-        static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_INPLACE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
+    // Partial sums stay in float32 when K is split, whatever D's dtype is: in place they have D's.
+    int schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    if (problem_.out == CUDA_R_32F) schemes |= CUBLASLT_REDUCTION_SCHEME_INPLACE;
+    set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, static_cast<uint32_t>(schemes));
     uint32_t at_output = Alignment(output_, 2);
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, Alignment(rhs_, 1));
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, Alignment(lhs_, 0));

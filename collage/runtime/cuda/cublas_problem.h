@@ -85,7 +85,8 @@ struct Problem {
         rhs(Matrix::Read(header, "rhs")),
         output(Matrix::Read(header, "output")) {
     std::string precision = Text(header, "precision"), activation = Text(header, "activation");
-    compute = precision == "tf32" ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+    // Only operands of float32 are rounded; the library takes no others with this type of computation.
+    compute = precision == "tf32" && in == CUDA_R_32F ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
     bool with_bias = cuda::Has(header, "bias");
     if (with_bias) bias = cuda::Child(header, "bias");
     if (cuda::Has(header, "residual")) residual = cuda::Child(header, "residual");

@@ -1,18 +1,11 @@
 /*!
  * The cuDNN engine: partitions of the cuDNN backend as functions. What is computed is read from the blob
- * (cudnn_problem.h); how is cuDNN's graph API's matter (cudnn_graph.h), or that of plain loops where the engine is emulated
- * on the host (cudnn_emulated.h).
+ * (cudnn_problem.h); how is cuDNN's graph API's matter (cudnn_graph.h).
  *
  * Plans are timed when the partition's function is made, unless the header brings a "choice" of this library version
  * (choices.py remembers them). After that a call allocates nothing.
  */
-#include "cudnn_problem.h"
-
-#ifdef COLLAGE_EMULATE
-#include "cudnn_emulated.h"
-#else
 #include "cudnn_graph.h"
-#endif
 
 #include <tvm/ffi/reflection/registry.h>
 
@@ -49,7 +42,10 @@ class Partition {
   }
 
  private:
-  /*! Equal headers are equal problems, whatever their weights: they share a computation while one of them lives. */
+  /*!
+   * Equal headers are equal problems, whatever their weights: they share a computation while one of them lives. The last
+   * one that was made lives on: who asks for a choice makes the function next.
+   */
   std::shared_ptr<const Computation> Shared(const cuda::Blob& blob) const {
     struct Entry {
       std::weak_ptr<const Computation> computation;
@@ -57,20 +53,28 @@ class Partition {
     };
     static std::mutex mutex;
     static auto* known = new std::map<std::pair<int, std::string>, Entry>();
+    // Never destroyed: at the end of the process the driver may go first.
+    static auto* last = new std::shared_ptr<const Computation>();
     std::lock_guard<std::mutex> lock(mutex);
-    Entry& entry = (*known)[{device_, blob.text}];
+    json::Object asked;
+    for (const auto& [key, value] : blob.header) {
+      if (key.cast<ffi::String>() != "choice") asked.Set(key, value);
+    }
+    Entry& entry = (*known)[{device_, Stringified(asked)}];
+    std::string given = cuda::Has(blob.header, "choice") ? Stringified(cuda::Child(blob.header, "choice")) : "";
     std::shared_ptr<const Computation> computation = entry.computation.lock();
-    if (computation == nullptr) {
+    if (computation == nullptr || !computation->Is(given)) {
       cuda::DeviceGuard guard(device_);
-      std::string choice = entry.choice;
-      if (choice.empty() && cuda::Has(blob.header, "choice")) {
-        ffi::String text = json::Stringify(cuda::Child(blob.header, "choice"));
-        choice = std::string(text.data(), text.size());
-      }
-      computation = Prepare(problem_, choice, device_);
+      computation = Prepare(problem_, given.empty() ? entry.choice : given, device_);
       entry = {computation, computation->choice()};
+      *last = computation;
     }
     return computation;
+  }
+
+  static std::string Stringified(const json::Object& object) {
+    ffi::String text = json::Stringify(object);
+    return std::string(text.data(), text.size());
   }
 
   Problem problem_;
@@ -96,20 +100,16 @@ ffi::String ChoiceOf(const ffi::Bytes& bytes, const ffi::String& options) {
   return ffi::String(Partition(cuda::Blob(bytes), DeviceOf(options)).choice());
 }
 
-#ifndef COLLAGE_EMULATE
 /*! What cuDNN could run a partition by on a described device, as JSON: form -> stages -> names of plans. */
 ffi::String PlansOf(const ffi::Bytes& bytes, const ffi::String& device) {
   return ffi::String(PlansFor(Problem(cuda::Blob(bytes).header), std::string(device.data(), device.size())));
 }
-#endif
 
 /*! Several loaded models may carry a copy of this; the first one registers. */
 void Register() {
   if (ffi::Function::GetGlobal("collage.cuda.cudnn.create").has_value()) return;
-#ifndef COLLAGE_EMULATE
-  tvm::ffi::reflection::GlobalDef().def("collage.cuda.cudnn.plans", PlansOf);
-#endif
   tvm::ffi::reflection::GlobalDef()
+      .def("collage.cuda.cudnn.plans", PlansOf)
       .def("collage.cuda.cudnn.create", Create)
       .def("collage.cuda.cudnn.choice", ChoiceOf)
       .def("collage.cuda.cudnn.version", []() { return Version(); });

@@ -1,7 +1,7 @@
 /*!
  * The forms in which cuDNN can compute a problem: as one graph, as one with its sums in the order of cuDNN's own fused
  * kernels, as a convolution and an epilogue with memory between them, by a routine. Which of them there are kernels for
- * depends on layout, dtype and device; cuDNN's heuristics know.
+ * depends on layout, dtype and device; cuDNN's heuristics know. Which of those is the fastest, only the device.
  */
 #ifndef COLLAGE_RUNTIME_CUDA_CUDNN_FORMS_H_
 #define COLLAGE_RUNTIME_CUDA_CUDNN_FORMS_H_
@@ -9,6 +9,7 @@
 #include "cudnn_stage.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace collage {
 namespace cudnn {
@@ -19,9 +20,15 @@ struct Form {
   std::vector<std::function<std::unique_ptr<Stage>()>> stages;
   /*! Bytes between the stages. */
   size_t between = 0;
-  /*! Only tried when no form before it works. */
-  bool last_resort = false;
 };
+
+/*! The same memory with its spatial axes as one. */
+inline View Flat(const View& view) {
+  View flat = view;
+  flat.dims = {view.dims[0], view.dims[1], std::accumulate(view.dims.begin() + 2, view.dims.end(), int64_t{1}, std::multiplies<>())};
+  flat.strides = {view.strides[0], view.strides[1], view.strides.back()};
+  return flat;
+}
 
 /*! Describes one problem's graphs. It outlives the stages' making, not their runs. */
 class Writer {
@@ -44,6 +51,12 @@ class Writer {
     return [this, describe] { return std::make_unique<GraphStage>(target_, describe, Without()); };
   }
 
+  /*! A stage of elementwise operations: whatever its engines are noted for, there are no products to round. */
+  std::function<std::unique_ptr<Stage>()> OfSteps(GraphStage::Describe describe) const {
+    std::vector<fe::NumericalNote_t> none;
+    return [this, describe, none] { return std::make_unique<GraphStage>(target_, describe, none); };
+  }
+
   Form OneGraph(GraphStage::Describe describe) const { return {"fused", {Of(std::move(describe))}}; }
 
   /*! Products of float32 are exact unless rounding was asked for, and every sum is in float32. */
@@ -64,19 +77,30 @@ class Writer {
       forms.push_back({"residual first", {Of([this, reordered](Graph* g) { Convolve(g, reordered); })}});
     }
     forms.push_back({"fused", {Of([this](Graph* g) { Convolve(g, p_.epilogue); })}});
-    forms.back().last_resort = true;
     if (!p_.epilogue.empty()) {
-      auto alone = Of([this](Graph* g) { Output(Product(g), Between()); });
-      auto rest = Of([this](Graph* g) {
-        View view = p_.result();
-        Finish(Epilogue(g, Input(g, view, Between()), p_.epilogue));
+      auto alone = Of([this](Graph* g) { Output(Product(g), p_.result(), kBetween); });
+      auto rest = OfSteps([this](Graph* g) {
+        View view = Elementwise(p_.result());
+        Tensor value = Epilogue(g, Input(g, view, kBetween), p_.epilogue, [this](const View& v) { return Elementwise(v); });
+        Output(value, view, Number(p_.tensors.size() - 1));
       });
-      forms.push_back({"apart", {alone, rest}, p_.result().Bytes(), true});
+      forms.push_back({"apart", {alone, rest}, p_.result().Bytes()});
     }
     return forms;
   }
 
-  void Convolve(Graph* g, const Steps& steps) const { Finish(Epilogue(g, Product(g), steps)); }
+  void Convolve(Graph* g, const Steps& steps) const {
+    Finish(Epilogue(g, Product(g), steps, [](const View& view) { return view; }));
+  }
+
+  /*!
+   * A tensor as graphs of elementwise operations alone take it: planes of channels in three dimensions. In four or five
+   * cuDNN has engines only where the channels come last (github.com/NVIDIA/cudnn-frontend/issues/171).
+   */
+  View Elementwise(const View& view) const {
+    bool planes = p_.result().strides.back() == 1 && p_.result().strides[1] != 1;
+    return planes ? Flat(view) : view;
+  }
 
   Tensor Product(Graph* g) const {
     Tensor x = Input(g, "x"), w = Input(g, "w"), y;
@@ -96,15 +120,16 @@ class Writer {
     return attributes;
   }
 
-  Tensor Epilogue(Graph* g, Tensor value, const Steps& steps) const {
+  Tensor Epilogue(Graph* g, Tensor value, const Steps& steps, const std::function<View(const View&)>& seen) const {
+    View view = seen(p_.result());
     for (const Step& step : steps) {
       if (step.mode == "add") {
         auto sum = fe::graph::Pointwise_attributes().set_mode(fe::PointwiseMode_t::ADD);
-        value = g->pointwise(value, Input(g, p_.tensors[step.operand], step.operand), sum);
+        value = g->pointwise(value, Input(g, seen(p_.tensors[step.operand]), Number(step.operand)), sum);
       } else {
         value = g->pointwise(value, Activation(step));
       }
-      value->set_dim(p_.result().dims).set_stride(p_.result().strides);
+      value->set_dim(view.dims).set_stride(view.strides);
     }
     return value;
   }
@@ -221,26 +246,26 @@ class Writer {
     Finish(g->sdpa(Input(g, "q"), Input(g, "k"), Input(g, "v"), attributes)[0]);
   }
 
-  Tensor Input(Graph* g, const std::string& role) const { return Input(g, p_.At(role), p_.Number(role)); }
+  /*! The number that a tensor of the problem has in graphs. */
+  static int64_t Number(size_t tensor) { return static_cast<int64_t>(tensor) + 1; }
 
-  static Tensor Input(Graph* g, const View& view, size_t number) {
+  Tensor Input(Graph* g, const std::string& role) const { return Input(g, p_.At(role), Number(p_.Number(role))); }
+
+  static Tensor Input(Graph* g, const View& view, int64_t number) {
     return g->tensor(fe::graph::Tensor_attributes()
                          .set_name("tensor " + std::to_string(number))
-                         .set_uid(static_cast<int64_t>(number) + 1)
+                         .set_uid(number)
                          .set_dim(view.dims)
                          .set_stride(view.strides)
                          .set_data_type(DataType(view.dtype)));
   }
 
-  void Finish(const Tensor& value) const { Output(value, p_.tensors.size() - 1); }
+  void Finish(const Tensor& value) const { Output(value, p_.result(), Number(p_.tensors.size() - 1)); }
 
-  void Output(const Tensor& value, size_t number) const {
-    const View& view = p_.result();
-    value->set_output(true).set_uid(static_cast<int64_t>(number) + 1);
+  static void Output(const Tensor& value, const View& view, int64_t number) {
+    value->set_output(true).set_uid(number);
     value->set_dim(view.dims).set_stride(view.strides).set_data_type(DataType(view.dtype));
   }
-
-  size_t Between() const { return p_.tensors.size(); }
 
   const Problem& p_;
   Target target_;

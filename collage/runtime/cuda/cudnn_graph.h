@@ -1,6 +1,6 @@
 /*!
- * From a problem to the plans that run it: the forms of cudnn_forms.h are tried in their order, the plans of each stage
- * timed by device events on memory of their own, and the fastest kept.
+ * From a problem to the plans that run it: the plans of each stage of each form of cudnn_forms.h are built and timed, by
+ * device events on memory of their own, and the fastest kept as they are: building a plan can take seconds.
  */
 #ifndef COLLAGE_RUNTIME_CUDA_CUDNN_GRAPH_H_
 #define COLLAGE_RUNTIME_CUDA_CUDNN_GRAPH_H_
@@ -56,27 +56,27 @@ struct Choice {
 /*! The stages of one form, each with its plan. */
 class GraphComputation : public Computation {
  public:
-  GraphComputation(const Form& form, const Choice& choice) : between_(form.between), choice_(choice) {
-    if (choice.plans.size() != form.stages.size()) return;
-    for (size_t i = 0; i < form.stages.size(); ++i) {
-      std::unique_ptr<Stage> stage = form.stages[i]();
-      std::vector<Plan> found = stage->Plans(1, choice.plans[i]);
-      if (found.empty()) return;
-      needed_ = std::max(needed_, found[0].workspace);
-      steps_.push_back({std::move(stage), found[0]});
-    }
-    complete_ = true;
+  GraphComputation(std::string form, size_t between) : between_(between), choice_{std::move(form), {}} {}
+
+  void Append(std::unique_ptr<Stage> stage, const Plan& plan, double microseconds, size_t timed) {
+    needed_ = std::max(needed_, plan.workspace);
+    choice_.plans.push_back(plan.name);
+    choice_.microseconds += microseconds;
+    choice_.timed += static_cast<int64_t>(timed);
+    steps_.push_back({std::move(stage), plan});
   }
 
-  /*! Whether the library still has the plans of the choice. */
-  bool complete() const { return complete_; }
+  double microseconds() const { return choice_.microseconds; }
   size_t workspace() const final { return Offset(between_) + needed_; }
   std::string choice() const final { return choice_.Json(); }
+  bool Is(const std::string& given) const final {
+    std::optional<Choice> other = Choice::Read(given);
+    return !other || (other->form == choice_.form && other->plans == choice_.plans);
+  }
 
   void Run(const std::vector<void*>& pointers, void* workspace, cudaStream_t stream) const final {
-    std::vector<void*> all = pointers;
-    if (between_ > 0) all.push_back(workspace);
-    for (const auto& [stage, plan] : steps_) stage->Run(plan, all, static_cast<char*>(workspace) + Offset(between_), stream);
+    Memory memory{pointers, between_ > 0 ? workspace : nullptr};
+    for (const auto& [stage, plan] : steps_) stage->Run(plan, memory, static_cast<char*>(workspace) + Offset(between_), stream);
   }
 
   /*! Where the plans' own workspace starts, behind the memory between the stages. */
@@ -86,19 +86,18 @@ class GraphComputation : public Computation {
   size_t between_, needed_ = 0;
   Choice choice_;
   std::vector<std::pair<std::unique_ptr<Stage>, Plan>> steps_;
-  bool complete_ = false;
 };
 
 /*! Memory to time a problem's forms on. */
 class Bench {
  public:
   Bench(const Problem& problem, size_t between, int device) : device_(device), stream_(cuda::Stream(device)) {
-    for (const View& view : problem.tensors) Add(view.Bytes());
-    Add(between);
+    for (const View& view : problem.tensors) memory_.tensors.push_back(Filled(view.Bytes()));
+    if (between > 0) memory_.between = Filled(between);
   }
 
-  /*! Seconds do not matter here: the least of some rounds, in microseconds, with the plans taking turns. */
-  std::vector<double> Time(const Stage& stage, const std::vector<Plan>& plans) const {
+  /*! The least of some rounds, in microseconds, with the plans taking turns; infinite for what does not run. */
+  std::vector<double> Time(Stage* stage, const std::vector<Plan>& plans) const {
     size_t most = 0;
     for (const Plan& plan : plans) most = std::max(most, plan.workspace);
     cuda::DeviceBuffer workspace(most, device_);
@@ -108,10 +107,11 @@ class Bench {
       for (size_t i = 0; i < plans.size(); ++i) {
         if (failed[i]) continue;
         try {
-          double time = cuda::Microseconds(stream_, kRuns, [&] { stage.Run(plans[i], pointers_, workspace.data(), stream_); });
+          double time = cuda::Microseconds(stream_, kRuns, [&] { stage->Run(plans[i], memory_, workspace.data(), stream_); });
           if (round > 0) best[i] = std::min(best[i], time);  // The first round loads the kernels.
-        } catch (const std::exception&) {
+        } catch (const std::exception& error) {
           // A plan that the heuristics propose and the library then refuses costs itself only.
+          stage->Note(error.what());
           failed[i] = true;
           best[i] = std::numeric_limits<double>::infinity();
         }
@@ -121,66 +121,70 @@ class Bench {
   }
 
  private:
-  void Add(size_t bytes) {
+  void* Filled(size_t bytes) {
     buffers_.push_back(std::make_unique<cuda::DeviceBuffer>(bytes, device_));
-    pointers_.push_back(buffers_.back()->data());
     // Small numbers in every format: zeros would save power, and time.
-    if (bytes > 0) COLLAGE_CUDA(cudaMemsetAsync, pointers_.back(), 0x3c, bytes, stream_);
+    COLLAGE_CUDA(cudaMemsetAsync, buffers_.back()->data(), 0x3c, bytes, stream_);
+    return buffers_.back()->data();
   }
 
   int device_;
   cudaStream_t stream_;
   std::vector<std::unique_ptr<cuda::DeviceBuffer>> buffers_;
-  std::vector<void*> pointers_;
+  Memory memory_;
 };
 
-/*! The fastest plan of every stage of a form; none, and the reason, where a stage has no plan that runs. */
-inline std::optional<Choice> Timed(const Problem& problem, const Form& form, int device, std::string* reason) {
-  Choice choice{form.name, {}};
+/*! A form with the plans of a choice; none where the library does not have them any more. */
+inline std::shared_ptr<GraphComputation> Chosen(const Form& form, const Choice& choice) {
+  if (choice.plans.size() != form.stages.size()) return nullptr;
+  auto computation = std::make_shared<GraphComputation>(form.name, form.between);
+  for (size_t i = 0; i < form.stages.size(); ++i) {
+    std::unique_ptr<Stage> stage = form.stages[i]();
+    std::vector<Plan> found = stage->Plans(1, choice.plans[i]);
+    if (found.empty()) return nullptr;
+    computation->Append(std::move(stage), found[0], i == 0 ? choice.microseconds : 0, 0);
+  }
+  return computation;
+}
+
+/*! A form with the fastest plan of every stage; none, and the reason, where a stage has no plan that runs. */
+inline std::shared_ptr<GraphComputation> Timed(const Problem& problem, const Form& form, int device, std::string* reasons) {
+  auto computation = std::make_shared<GraphComputation>(form.name, form.between);
   Bench bench(problem, form.between, device);
   for (const auto& make : form.stages) {
     std::unique_ptr<Stage> stage = make();
     std::vector<Plan> plans = stage->Plans(kPlans, "");
-    std::vector<double> times = plans.empty() ? std::vector<double>() : bench.Time(*stage, plans);
+    std::vector<double> times = bench.Time(stage.get(), plans);
     auto least = std::min_element(times.begin(), times.end());
     if (least == times.end() || *least == std::numeric_limits<double>::infinity()) {
-      *reason += "; " + form.name + ": " + (stage->reason.empty() ? "no plan runs" : stage->reason);
-      return std::nullopt;
+      *reasons += "; " + form.name + ": " + stage->reasons();
+      return nullptr;
     }
-    choice.plans.push_back(plans[static_cast<size_t>(least - times.begin())].name);
-    choice.microseconds += *least;
-    choice.timed += static_cast<int64_t>(plans.size());
+    Plan plan = plans[static_cast<size_t>(least - times.begin())];
+    computation->Append(std::move(stage), plan, *least, plans.size());
   }
-  return choice;
+  return computation;
 }
 
 /*! A problem with its plans ready: those of `given`, a choice as JSON, as far as the library has them; else the fastest. */
 inline std::shared_ptr<const Computation> Prepare(const Problem& problem, const std::string& given, int device) {
   Handle(device);
-  Writer writer(problem, {device, nullptr});
+  Writer writer(problem, Target::Of(device));
   std::vector<Form> forms = writer.Forms();
-  auto assembled = [&](const Choice& choice) -> std::shared_ptr<GraphComputation> {
-    for (const Form& form : forms) {
-      if (form.name != choice.form) continue;
-      auto computation = std::make_shared<GraphComputation>(form, choice);
-      if (computation->complete()) return computation;
-    }
-    return nullptr;
-  };
   if (std::optional<Choice> known = Choice::Read(given)) {
-    if (auto computation = assembled(*known)) return computation;
+    for (const Form& form : forms) {
+      if (form.name != known->form) continue;
+      if (auto computation = Chosen(form, *known)) return computation;
+    }
   }
-  std::optional<Choice> best;
+  std::shared_ptr<GraphComputation> best;
   std::string reasons;
   for (const Form& form : forms) {
-    if (form.last_resort && best) continue;
-    std::optional<Choice> choice = Timed(problem, form, device, &reasons);
-    if (choice && (!best || choice->microseconds < best->microseconds)) best = choice;
+    std::shared_ptr<GraphComputation> timed = Timed(problem, form, device, &reasons);
+    if (timed && (!best || timed->microseconds() < best->microseconds())) best = timed;
   }
   if (!best) TVM_FFI_THROW(RuntimeError) << "cuDNN has no plan for this " << problem.op << reasons;
-  auto computation = assembled(*best);
-  if (computation == nullptr) TVM_FFI_THROW(RuntimeError) << "cuDNN does not find the plan " << best->plans[0] << " again";
-  return computation;
+  return best;
 }
 
 /*!
@@ -193,7 +197,8 @@ inline std::string PlansFor(const Problem& problem, const std::string& device) {
   auto properties = std::make_shared<fe::DeviceProperties>();
   fe::error_t status = properties->deserialize(std::vector<uint8_t>(device.begin(), device.end()));
   if (status.is_bad()) TVM_FFI_THROW(ValueError) << "cuDNN does not understand the device: " << status.get_message();
-  Writer writer(problem, {0, properties});
+  int32_t capability = static_cast<int32_t>(cuda::Int(cuda::ParseObject(device), "deviceVer")) / 10;
+  Writer writer(problem, {0, capability, properties});
   json::Object result;
   for (const Form& form : writer.Forms()) {
     json::Array stages;
@@ -202,7 +207,7 @@ inline std::string PlansFor(const Problem& problem, const std::string& device) {
       json::Array names;
       std::unique_ptr<Stage> stage = make();
       for (const Plan& plan : stage->Plans(kPlans, "")) names.push_back(ffi::String(plan.name));
-      if (names.empty()) names.push_back(ffi::String("none: " + stage->reason));
+      if (names.empty()) names.push_back(ffi::String("none: " + stage->reasons()));
       stages.push_back(names);
     }
     result.Set(ffi::String(form.name), stages);

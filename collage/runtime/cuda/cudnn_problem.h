@@ -118,6 +118,8 @@ class Computation {
   virtual size_t workspace() const = 0;
   /*! How it was chosen, as JSON: a header's "choice". */
   virtual std::string choice() const = 0;
+  /*! Whether it is what a "choice" names, as far as this version of the library understands it. */
+  virtual bool Is(const std::string& choice) const = 0;
   /*! One pointer per tensor of the problem. */
   virtual void Run(const std::vector<void*>& pointers, void* workspace, cudaStream_t stream) const = 0;
 };

@@ -19,6 +19,8 @@ namespace cudnn_frontend {
 void* cudnn_dlhandle = nullptr;
 }
 
+#include <algorithm>
+#include <chrono>
 #include <functional>
 #include <unordered_map>
 
@@ -34,6 +36,14 @@ using Tensor = std::shared_ptr<fe::graph::Tensor_attributes>;
 constexpr const char* kLibrary = "libcudnn.so." COLLAGE_TEXT(CUDNN_MAJOR);
 /*! Plans that want more are left out: an activation of the largest networks takes a tenth of it. */
 constexpr int64_t kMostWorkspace = int64_t{1} << 30;
+/*!
+ * After so many seconds, or so many plans that cuDNN compiles there and then, a stage has plans enough: a network has
+ * hundreds of partitions.
+ */
+constexpr double kBuildSeconds = 3;
+constexpr int kMostCompiled = 3;
+/*! The number of the memory between stages in graphs; the frontend counts up from 1 for tensors that have no number. */
+constexpr int64_t kBetween = 1000;
 
 inline void Check(cudnnStatus_t status, const char* call) {
   if (status == CUDNN_STATUS_SUCCESS) return;
@@ -58,7 +68,16 @@ inline cudnnHandle_t Handle(int device) {
 /*! What plans are made for: a device that is there, or one that is described and need not be. */
 struct Target {
   int device = 0;
+  /*! Such as 90. The frontend would ask a CUDA runtime of its own choice, and gives up where it finds two. */
+  int32_t capability = 0;
   std::shared_ptr<const fe::DeviceProperties> described;
+
+  static Target Of(int device) {
+    int major = 0, minor = 0;
+    COLLAGE_CUDA(cudaDeviceGetAttribute, &major, cudaDevAttrComputeCapabilityMajor, device);
+    COLLAGE_CUDA(cudaDeviceGetAttribute, &minor, cudaDevAttrComputeCapabilityMinor, device);
+    return {device, major * 10 + minor, nullptr};
+  }
 };
 
 /*! One way to run a stage. */
@@ -68,14 +87,34 @@ struct Plan {
   int64_t index;
 };
 
-/*! Tensors are numbered as in the problem; the one after the last is memory between stages. */
+/*! What a stage runs on: the problem's tensors, by number, and memory between stages where there is any. */
+struct Memory {
+  std::vector<void*> tensors;
+  void* between = nullptr;
+};
+
 class Stage {
  public:
   virtual ~Stage() = default;
-  /*! Make plans ready: up to `most`, in the library's order, or only the one called `name`. None: `reason` says why. */
+  /*! Make plans ready: up to `most`, in the library's order, or only the one called `name`. None: `reasons` say why. */
   virtual std::vector<Plan> Plans(size_t most, const std::string& name) = 0;
-  virtual void Run(const Plan& plan, const std::vector<void*>& pointers, void* workspace, cudaStream_t stream) const = 0;
-  std::string reason;
+  virtual void Run(const Plan& plan, const Memory& memory, void* workspace, cudaStream_t stream) const = 0;
+
+  /*! Why a plan, or the stage, does not work; each reason once. */
+  void Note(const std::string& message) {
+    std::string reason = cuda::OneLine(message);
+    if (std::find(reasons_.begin(), reasons_.end(), reason) == reasons_.end()) reasons_.push_back(reason);
+  }
+  /*! The first ones: a stage may have a hundred plans. */
+  std::string reasons() const {
+    constexpr size_t kMost = 3;
+    std::string text;
+    for (size_t i = 0; i < std::min(kMost, reasons_.size()); ++i) text += (i == 0 ? "" : " | ") + reasons_[i];
+    return text.empty() ? "no plan" : text;
+  }
+
+ private:
+  std::vector<std::string> reasons_;
 };
 
 inline fe::DataType_t DataType(const std::string& name) {
@@ -93,6 +132,7 @@ class GraphStage : public Stage {
   GraphStage(const Target& target, const Describe& describe, const std::vector<fe::NumericalNote_t>& without)
       : device_(target.device) {
     graph_.set_intermediate_data_type(fe::DataType_t::FLOAT).set_compute_data_type(fe::DataType_t::FLOAT);
+    graph_.set_sm_version(target.capability);
     describe(&graph_);
     usable_ = Good(graph_.validate()) && BuildFor(target) &&
               Good(graph_.create_execution_plans({fe::HeurMode_t::A, fe::HeurMode_t::FALLBACK}));
@@ -102,31 +142,47 @@ class GraphStage : public Stage {
   }
 
   std::vector<Plan> Plans(size_t most, const std::string& name) final {
+    using Clock = std::chrono::steady_clock;
     std::vector<Plan> plans;
     if (!usable_) return plans;
+    Clock::time_point start = Clock::now();
+    int compiled = 0;
     for (int64_t i = 0; i < graph_.get_execution_plan_count() && plans.size() < most; ++i) {
+      if (!plans.empty() && std::chrono::duration<double>(Clock::now() - start).count() > kBuildSeconds) break;
       Plan plan{"", 0, i};
       if (!Good(graph_.get_plan_name_at_index(i, plan.name)) || (!name.empty() && plan.name != name)) continue;
       bool repeated = false;
       for (const Plan& other : plans) repeated = repeated || other.name == plan.name;
+      bool compiles = IsCompiled(i);
+      if (repeated || (compiles && compiled >= kMostCompiled && !plans.empty())) continue;
       int64_t bytes = 0;
-      if (repeated || !Good(graph_.build_plan_at_index(i)) || !Good(graph_.get_workspace_size_plan_at_index(i, bytes))) continue;
+      if (!Good(graph_.build_plan_at_index(i)) || !Good(graph_.get_workspace_size_plan_at_index(i, bytes))) continue;
+      if (compiles) ++compiled;
       plan.workspace = static_cast<size_t>(bytes);
       plans.push_back(plan);
     }
     return plans;
   }
 
-  void Run(const Plan& plan, const std::vector<void*>& pointers, void* workspace, cudaStream_t stream) const final {
+  void Run(const Plan& plan, const Memory& memory, void* workspace, cudaStream_t stream) const final {
     cudnnHandle_t handle = Handle(device_);
     COLLAGE_CUDNN(cudnnSetStream, handle, stream);
-    std::unordered_map<int64_t, void*> memory;
-    for (size_t i = 0; i < pointers.size(); ++i) memory.emplace(static_cast<int64_t>(i) + 1, pointers[i]);
-    fe::error_t status = graph_.execute_plan_at_index(handle, memory, workspace, plan.index);
+    // The frontend adds the numbers that it gave itself (an epsilon, a scale), but replaces none that is there.
+    std::unordered_map<int64_t, void*> pointers;
+    for (size_t i = 0; i < memory.tensors.size(); ++i) pointers.emplace(static_cast<int64_t>(i) + 1, memory.tensors[i]);
+    if (memory.between != nullptr) pointers.emplace(kBetween, memory.between);
+    fe::error_t status = graph_.execute_plan_at_index(handle, pointers, workspace, plan.index);
     if (status.is_bad()) TVM_FFI_THROW(RuntimeError) << "cuDNN's plan " << plan.name << ": " << status.get_message();
   }
 
  private:
+  /*! Whether a plan's kernel is compiled when the plan is built. */
+  bool IsCompiled(int64_t index) {
+    std::vector<fe::BehaviorNote_t> notes;
+    if (!Good(graph_.get_behavior_notes_for_plan_at_index(index, notes))) return false;
+    return std::find(notes.begin(), notes.end(), fe::BehaviorNote_t::RUNTIME_COMPILATION) != notes.end();
+  }
+
   bool BuildFor(const Target& target) {
     if (target.described == nullptr) return Good(graph_.build_operation_graph(Handle(target.device)));
     graph_.set_device_properties(target.described);
@@ -134,7 +190,7 @@ class GraphStage : public Stage {
   }
 
   bool Good(fe::error_t status) {
-    if (status.is_bad()) reason = status.get_message();
+    if (status.is_bad()) Note(status.get_message());
     return status.is_good();
   }
 
@@ -173,10 +229,10 @@ class RoutineStage : public Stage {
     return {{name_, 0, 0}};
   }
 
-  void Run(const Plan&, const std::vector<void*>& pointers, void*, cudaStream_t stream) const final {
+  void Run(const Plan&, const Memory& memory, void*, cudaStream_t stream) const final {
     cudnnHandle_t handle = Handle(device_);
     COLLAGE_CUDNN(cudnnSetStream, handle, stream);
-    call_(handle, pointers[x_], pointers[y_]);
+    call_(handle, memory.tensors[x_], memory.tensors[y_]);
   }
 
  private:

@@ -16,6 +16,8 @@
 #include <tvm/ffi/function.h>
 #include <tvm/ffi/string.h>
 
+#include <algorithm>
+#include <cctype>
 #include <cstdint>
 #include <cstring>
 #include <map>
@@ -72,6 +74,14 @@ inline void* Lookup(const char* library, const char* name) {
 inline void Check(cudaError_t status, const char* call) {
   if (status == cudaSuccess) return;
   TVM_FFI_THROW(RuntimeError) << call << ": " << COLLAGE_FUNCTION(kRuntimeLibrary, cudaGetErrorString)(status);
+}
+
+/*! A library's message as one line, and no page: records and reports keep the last line of an error only. */
+inline std::string OneLine(std::string text) {
+  constexpr size_t kMost = 300;
+  while (!text.empty() && std::isspace(static_cast<unsigned char>(text.back()))) text.pop_back();
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return text.size() <= kMost ? text : text.substr(0, kMost) + "...";
 }
 
 /*! The stream that TVM runs on now; the host emulation has none. */

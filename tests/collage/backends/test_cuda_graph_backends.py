@@ -25,6 +25,7 @@ from collage.backends.cuda.tensorrt import TensorRTBackend, unsupported_by_tenso
 from collage.candidates import PartitionSpec
 from collage.errors import CodegenError, CompiledModelError, PluginError
 from collage.frontend import load
+from collage.frontend.channels_last import for_device
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.measure.reference import ReferenceRun
 from collage.runtime.engines import tensorrt as tensorrt_engine
@@ -52,10 +53,13 @@ def in_onnx_runtime(model: onnx.ModelProto, inputs: list[np.ndarray]) -> list[np
     return list(session.run(None, {info.name: a for info, a in zip(session.get_inputs(), inputs, strict=True)}))
 
 
-@pytest.mark.parametrize("name", ["tiny_resnet", "tiny_bert"])
-def test_a_half_network_is_exported_in_half_and_means_the_same(name: str) -> None:
+@pytest.mark.parametrize(("name", "device"), [("tiny_resnet", "cpu"), ("tiny_resnet", "cuda"), ("tiny_bert", "cuda")])
+def test_a_half_network_is_exported_in_half_and_means_the_same(name: str, device: str) -> None:
+    """Also where its convolutions have their channels last, as on a CUDA device."""
     proto = build(name, dtype="float16")
-    module = load(proto)
+    module = for_device(load(proto), device)
+    graph = DataflowGraph.from_module(module)
+    assert {graph.nodes[i].op for i in graph.coverable if refusal(graph.nodes[i])} <= {"tuple"}
     inputs = list(inputs_of(proto, seed=1).values())
     exported = export_any_float(module["main"], name)
     onnx.checker.check_model(exported, full_check=True)

@@ -5,6 +5,7 @@ cuBLASLt that takes the library's descriptors at their word (`emulation/cublasLt
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -271,14 +272,16 @@ def test_a_network_of_several_partitions_runs_from_its_file_in_another_process(t
         "assert 'collage.backends' not in sys.modules\n"
     )
     paths = [str(file), str(tmp_path / "x.npy"), str(tmp_path / "y.npy")]
-    subprocess.run([sys.executable, "-c", script, *paths], check=True, timeout=300)
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}  # where the other process remembers its choices
+    subprocess.run([sys.executable, "-c", script, *paths], check=True, timeout=300, env=environment)
     assert_close(np.load(tmp_path / "y.npy"), case.reference(x.astype(np.float64)), "float32", k=14)
 
 
 def test_the_fastest_proposal_is_reported_and_can_be_kept() -> None:
     made = make_blob(CASES["bias"], "float32")
     choice = choices.choose("cublas", made, {})
-    assert len(choice["microseconds"]) == 2  # the stand-in proposes three, and says of one that it does not work
+    # The stand-in proposes four, says of one that it does not work, and refuses the first when it is run.
+    assert len(choice["microseconds"]) == 2
     assert choices.choose("cublas", made, {}) == choice  # timed once per process
     header, tensors = blob.unpack(made)
     del header["tensors"]
@@ -328,6 +331,27 @@ def test_a_choice_is_of_one_device_and_version_and_unreadable_ones_are_made_agai
     assert "algorithm" in json.loads(remembered.read_text())
     monkeypatch.setattr(choices, "cuda_name", lambda index: "another device")
     assert choices.known("cublas", made) == made
+
+
+def test_half_precision_is_added_up_in_float32() -> None:
+    """4096 and 31 times 1: in float16 each 1 is lost. The stand-in adds in D's type where it may add in place."""
+    k, dtype = 256, "float16"
+    case = Case("matmul", ((1, k), (k, 1)), lambda e, x, y: dot(x, y), np.matmul)
+    x = np.zeros((1, k), np.float16)
+    x[0, :8], x[0, 8::8] = 512, 1
+    y = np.ones((k, 1), np.float16)
+    for precision in ("float32", "tf32"):
+        result = tensor(np.zeros((1, 1), np.float16))
+        run = engines.create("cublas", make_blob(case, dtype, OnHost(precision=precision)), {"threads": 1})
+        run(tensor(x), tensor(y), result)
+        assert result.numpy() == np.float16(4096 + 31)
+
+
+def test_a_product_that_the_library_does_not_run_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLLAGE_EMULATED_REFUSES", "1")
+    case = Case("matmul", ((5, 9), (9, 3)), lambda e, x, y: dot(x, y), np.matmul)
+    with pytest.raises(CompiledModelError, match=r"none of its algorithms.*NOT_SUPPORTED"):
+        engines.create("cublas", make_blob(case, "float32"), {"threads": 1})
 
 
 def test_wrong_calls_are_refused() -> None:

@@ -1,10 +1,12 @@
-"""The cuDNN engine on host memory: blob, reading and binding of operands are the device's, the library is plain loops.
+"""The cuDNN engine on host memory: everything is the device's but the library and its frontend (`emulation/cudnn*.h`).
 
 Every case goes through the rewriting, TVM's virtual machine, and one through export and reload, against float64.
 """
 
 from __future__ import annotations
 
+import re
+import time
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -13,7 +15,7 @@ import numpy as np
 import pytest
 import tvm
 import tvm_ffi
-from cudnn_cases import CASES, Case
+from cudnn_cases import CASES, Case, Weights
 from tvm import relax
 
 from collage import build as building
@@ -43,9 +45,9 @@ def _emulation() -> None:
     engines.register()
 
 
-def whole(case: Case, backend: CudnnBackend) -> tuple[Any, DataflowGraph, CandidatePartition]:
+def whole(case: Case, backend: CudnnBackend, dtype: str) -> tuple[Any, DataflowGraph, CandidatePartition]:
     """A case as one partition."""
-    module = case.module()
+    module = case.module(dtype)
     graph = DataflowGraph.from_module(module)
     found = backend.rule().all_candidates(graph, PartitionSpec(backend.rule(), backend.name))
     chosen = [c for c in found if c.sub_graph.inside == graph.coverable]
@@ -53,20 +55,57 @@ def whole(case: Case, backend: CudnnBackend) -> tuple[Any, DataflowGraph, Candid
     return module, graph, chosen[0]
 
 
-def partitioned(case: Case) -> tuple[Any, EmulatedCudnn]:
+def partitioned(case: Case, dtype: str = "float32") -> tuple[Any, EmulatedCudnn]:
     backend = EmulatedCudnn()
-    module, graph, candidate = whole(case, backend)
+    module, graph, candidate = whole(case, backend, dtype)
     return apply(module, graph, [candidate], {backend.name: backend}), backend
+
+
+def result_of(case: Case, dtype: str) -> np.ndarray:
+    module, backend = partitioned(case, dtype)
+    executable = building.compile_partitioned(module, [backend], threads=1)
+    vm = relax.VirtualMachine(executable, tvm.cpu())
+    result: np.ndarray = vm["main"](*(tvm.runtime.tensor(value.astype(dtype)) for value in case.inputs())).numpy()
+    return result
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_gives_the_numbers_of_relax(name: str) -> None:
     case = CASES[name]
-    module, backend = partitioned(case)
-    executable = building.compile_partitioned(module, [backend], threads=1)
-    vm = relax.VirtualMachine(executable, tvm.cpu())
-    result = vm["main"](*(tvm.runtime.tensor(value) for value in case.inputs()))
-    np.testing.assert_allclose(result.numpy(), case.reference(), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(result_of(case, "float32"), case.reference(), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "name", ["residual block", "channels last", "gated", "maximum", "softmax of rows", "layer norm"]
+)
+def test_gives_the_numbers_of_relax_in_half_precision(name: str) -> None:
+    case = CASES[name]
+    reference = case.reference()
+    assert np.abs(result_of(case, "float16") - reference).max() < 4e-3 * np.abs(reference).max()
+
+
+def attention(*mask: int) -> Case:
+    """Attention of 2 sequences of 8 by 3 heads of 16, with a mask of this shape."""
+
+    def body(emit: Any, w: Weights, q: Any, k: Any, v: Any, *masks: Any) -> Any:
+        scores = emit(relax.op.matmul(q, emit(relax.op.permute_dims(k, [0, 1, 3, 2]))))
+        scores = emit(relax.op.multiply(scores, relax.const(0.25, w.dtype)))
+        for value in masks:
+            scores = emit(relax.op.add(scores, value))
+        return relax.op.matmul(emit(relax.op.nn.softmax(scores, -1)), v)
+
+    def expected(w: Weights, q: np.ndarray, k: np.ndarray, v: np.ndarray, *masks: np.ndarray) -> np.ndarray:
+        weights = np.exp(q @ k.swapaxes(2, 3) * 0.25 + sum(masks))
+        return np.asarray(weights / weights.sum(-1, keepdims=True) @ v)
+
+    shapes = ((2, 3, 8, 16),) * 3 + ((mask,) if mask else ())
+    return Case(body, shapes, "cudnn.attention", expected)
+
+
+@pytest.mark.parametrize("mask", [(), (2, 1, 1, 8), (8, 8), (1, 3, 8, 8)])
+def test_attention_and_its_masks(mask: tuple[int, ...]) -> None:
+    case = attention(*mask)
+    np.testing.assert_allclose(result_of(case, "float16"), case.reference(), rtol=0, atol=4e-3)
 
 
 def test_an_exported_model_runs_in_a_fresh_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,8 +119,8 @@ def test_an_exported_model_runs_in_a_fresh_process(tmp_path: Path, monkeypatch: 
         np.testing.assert_allclose(data["arr_0"], case.reference(), rtol=1e-5, atol=1e-5)
 
 
-def blob_of(case: Case) -> bytes:
-    module, backend = partitioned(case)
+def blob_of(case: Case, dtype: str = "float32") -> bytes:
+    module, backend = partitioned(case, dtype)
     (function,) = (f for _, f in module.functions_items() if f.attrs and "Codegen" in f.attrs)
     return backend.engine_blob(function)
 
@@ -98,13 +137,70 @@ def test_a_choice_is_reported_and_kept_in_the_blob() -> None:
     np.testing.assert_allclose(output.numpy(), case.reference(), rtol=1e-5, atol=1e-5)
 
 
+def convolution(length: int, after: str) -> Case:
+    """One that no other test has, so that its plans are not there yet."""
+
+    def body(emit: Any, w: Weights, x: Any) -> Any:
+        value = emit(relax.op.nn.conv1d(x, w(6, 4, 3)))
+        return relax.op.nn.silu(value) if after == "silu" else relax.op.nn.relu(value)
+
+    return Case(body, ((2, 4, length),), "cudnn.conv_act")
+
+
+def built() -> int:
+    return int(tvm_ffi.get_global_func("collage.emulation.cudnn.built")())
+
+
+def test_a_fused_kernel_is_timed_against_a_convolution_and_its_epilogue_apart() -> None:
+    before = built()
+    relu = choices.choose("cudnn", blob_of(convolution(21, "relu")), {})
+    # Of six plans each; but of the four fused ones that are compiled when they are built, three.
+    assert built() - before == 5 + 6 + 6
+    assert relu["form"] in ("fused", "apart") and "eng0" not in relu["plans"]
+    silu = choices.choose("cudnn", blob_of(convolution(22, "silu")), {})
+    assert silu["form"] == "apart" and len(silu["plans"]) == 2  # in planes of channels nothing else is there
+
+
+def test_no_plan_is_built_twice() -> None:
+    blob = blob_of(convolution(23, "relu"))
+    chosen = choices.choose("cudnn", blob, {})
+    before = built()
+    engine.create(blob, {})
+    engine.create(blobs.with_choice(blob, chosen), {})
+    assert choices.choose("cudnn", blobs.with_choice(blob, chosen), {}) == chosen
+    assert built() == before
+
+
+def test_a_blob_runs_the_plans_that_it_names_whatever_others_run() -> None:
+    blob = blob_of(CASES["convolution"])
+    chosen = choices.choose("cudnn", blob, {})
+    (plan,) = chosen["plans"]
+    other = {**chosen, "plans": ["eng2" if plan != "eng2" else "eng3"]}
+    assert choices.choose("cudnn", blobs.with_choice(blob, other), {})["plans"] == other["plans"]
+    assert choices.choose("cudnn", blob, {})["plans"] == other["plans"]  # one that names none takes what is there
+
+
+def test_building_stops_when_it_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    blob = blob_of(Case(lambda emit, w, x: relax.op.nn.conv1d(x, w(6, 4, 3)), ((2, 4, 24),), "cudnn.conv"))
+    monkeypatch.setenv("COLLAGE_EMULATED_BUILD_SECONDS", "1.6")
+    before, start = built(), time.perf_counter()
+    choices.choose("cudnn", blob, {})
+    assert built() - before == 2 and time.perf_counter() - start < 6
+
+
+def test_a_partition_that_no_plan_runs_says_why_in_its_last_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLLAGE_EMULATED_REFUSES", "1")
+    with pytest.raises(CompiledModelError) as refusal:
+        choices.choose("cudnn", blob_of(convolution(25, "silu")), {})
+    last = str(refusal.value).splitlines()[-1]
+    assert re.search(r"no plan for this conv; fused: No valid engine.*; apart: .*CUDNN_STATUS_EXECUTION_FAILED", last)
+
+
 def test_what_the_engine_does_not_know_is_an_error_that_says_so() -> None:
     header, tensors = blobs.unpack(blob_of(CASES["convolution"]))
     del header["tensors"]
-    run = engine.create(blobs.pack({**header, "op": "fold"}, tensors), {})
-    memory = [tvm.runtime.tensor(np.zeros(shape, np.float32)) for shape in ((2, 4, 9, 7), (2, 6, 7, 5))]
-    with pytest.raises(ValueError, match="fold"):
-        run(*memory)
+    with pytest.raises(CompiledModelError, match="no operation fold"):
+        engine.create(blobs.pack({**header, "op": "fold"}, tensors), {})
     with pytest.raises(CompiledModelError, match="no tensor w"):
         engine.create(blobs.pack(header, {}), {})
     with pytest.raises(CompiledModelError, match="not the blob"):

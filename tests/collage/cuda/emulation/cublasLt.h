@@ -1,8 +1,9 @@
 /*!
  * A stand-in for cuBLASLt on host memory, after its documentation: column-major matrices with leading dimensions, strided
  * batches, transposes, epilogues with a bias along D's rows, beta * C, float32 accumulation. It refuses what the library
- * refuses: attributes of the wrong size, leading dimensions that are too small, operands that do not fit together,
- * pointers less aligned than was promised, a workspace that is too small, algorithms that it has not proposed.
+ * refuses: attributes of the wrong size, leading dimensions that are too small, operands that do not fit together, TF32 of
+ * operands that are not float32, pointers less aligned than was promised, a workspace that is too small, algorithms that it
+ * has not proposed, and one that it has. Where it may, it splits K and adds up in place, which is in D's type.
  */
 #ifndef COLLAGE_TESTS_EMULATION_CUBLASLT_H_
 #define COLLAGE_TESTS_EMULATION_CUBLASLT_H_
@@ -11,6 +12,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 
 #define CUBLAS_VER_MAJOR 13
@@ -49,6 +51,7 @@ enum { CUBLASLT_REDUCTION_SCHEME_INPLACE = 1, CUBLASLT_REDUCTION_SCHEME_COMPUTE_
 
 struct EmulatedHandle {};
 struct EmulatedProduct {
+  cublasComputeType_t compute = CUBLAS_COMPUTE_32F;
   cublasOperation_t a = CUBLAS_OP_N, b = CUBLAS_OP_N;
   cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
   void* bias = nullptr;
@@ -62,12 +65,13 @@ struct EmulatedLayout {
 };
 struct EmulatedPreference {
   uint32_t alignment[4] = {256, 256, 256, 256};
+  uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_INPLACE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
 };
 using cublasLtHandle_t = EmulatedHandle*;
 using cublasLtMatmulDesc_t = EmulatedProduct*;
 using cublasLtMatrixLayout_t = EmulatedLayout*;
 using cublasLtMatmulPreference_t = EmulatedPreference*;
-/*! data: a mark, the number of the proposal, the alignments of A, B, C and D that it was made for. */
+/*! data: a mark, the number of the proposal, the alignments of A, B, C and D that it was made for, whether it adds in place. */
 struct cublasLtMatmulAlgo_t {
   uint64_t data[8];
 };
@@ -79,6 +83,9 @@ struct cublasLtMatmulHeuristicResult_t {
 
 constexpr uint64_t kEmulatedMark = 0x4c616d65;
 constexpr size_t kEmulatedWorkspace = 4096;
+/*! The proposal that the library says it cannot run, and the one of which that only turns out. */
+constexpr uint64_t kEmulatedUnsupported = 2, kEmulatedRefused = 0;
+constexpr int64_t kEmulatedSplit = 8;
 
 inline const char* cublasLtGetStatusString(cublasStatus_t status) {
   return status == CUBLAS_STATUS_NOT_SUPPORTED ? "CUBLAS_STATUS_NOT_SUPPORTED" : "CUBLAS_STATUS_INVALID_VALUE";
@@ -88,9 +95,10 @@ inline cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
   *handle = new EmulatedHandle();
   return CUBLAS_STATUS_SUCCESS;
 }
-inline cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* product, cublasComputeType_t, cudaDataType_t scale) {
+inline cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* product, cublasComputeType_t compute,
+                                               cudaDataType_t scale) {
   if (scale != CUDA_R_32F) return CUBLAS_STATUS_NOT_SUPPORTED;
-  *product = new EmulatedProduct();
+  *product = new EmulatedProduct{compute};
   return CUBLAS_STATUS_SUCCESS;
 }
 inline cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t product) {
@@ -146,8 +154,7 @@ inline cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPrefere
   if (attribute == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES) {
     return size == sizeof(uint64_t) ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
   }
-  uint32_t mask;
-  if (attribute == CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK) return EmulatedSet(&mask, value, size);
+  if (attribute == CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK) return EmulatedSet(&preference->schemes, value, size);
   return EmulatedSet(&preference->alignment[attribute - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES], value, size);
 }
 
@@ -161,6 +168,7 @@ inline cublasStatus_t EmulatedCheck(const EmulatedProduct& product, const Emulat
   bool fits = (ta ? a.cols : a.rows) == d.rows && (tb ? b.rows : b.cols) == d.cols;
   bool inner = (ta ? a.rows : a.cols) == (tb ? b.cols : b.rows);
   bool types = a.type == b.type && c.type == d.type && (d.type == a.type || d.type == CUDA_R_32F);
+  if (product.compute == CUBLAS_COMPUTE_32F_FAST_TF32 && a.type != CUDA_R_32F) return CUBLAS_STATUS_NOT_SUPPORTED;
   return fits && inner && types && c.rows == d.rows && c.cols == d.cols ? CUBLAS_STATUS_SUCCESS
                                                                          : CUBLAS_STATUS_INVALID_VALUE;
 }
@@ -172,13 +180,14 @@ inline cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtM
                                                      cublasLtMatmulHeuristicResult_t results[], int* found) {
   cublasStatus_t status = EmulatedCheck(*product, *a, *b, *c, *d);
   if (status != CUBLAS_STATUS_SUCCESS) return status;
-  *found = requested < 3 ? requested : 3;
+  *found = requested < 4 ? requested : 4;
   const uint32_t* alignment = preference->alignment;
   for (int i = 0; i < *found; ++i) {
     uint64_t number = static_cast<uint64_t>(i);
-    results[i].algo = {{kEmulatedMark, number, alignment[0], alignment[1], alignment[2], alignment[3], 0, 0}};
+    uint64_t in_place = preference->schemes & CUBLASLT_REDUCTION_SCHEME_INPLACE;
+    results[i].algo = {{kEmulatedMark, number, alignment[0], alignment[1], alignment[2], alignment[3], in_place, 0}};
     results[i].workspaceSize = i == 1 ? kEmulatedWorkspace : 0;
-    results[i].state = i == 2 ? CUBLAS_STATUS_NOT_SUPPORTED : CUBLAS_STATUS_SUCCESS;
+    results[i].state = number == kEmulatedUnsupported ? CUBLAS_STATUS_NOT_SUPPORTED : CUBLAS_STATUS_SUCCESS;
   }
   return CUBLAS_STATUS_SUCCESS;
 }
@@ -214,6 +223,15 @@ inline void EmulatedWrite(void* start, int64_t index, cudaDataType_t type, float
   }
 }
 
+inline float EmulatedRounded(float value, cudaDataType_t type) {
+  float memory;
+  EmulatedWrite(&memory, 0, type, value);
+  return EmulatedRead(&memory, 0, type);
+}
+
+/*! Tests set this to have a library that runs nothing. */
+inline bool EmulatedRefusesAll() { return std::getenv("COLLAGE_EMULATED_REFUSES") != nullptr; }
+
 inline float EmulatedActivation(float x, cublasLtEpilogue_t epilogue) {
   if (epilogue & CUBLASLT_EPILOGUE_RELU) return x > 0 ? x : 0;
   if (epilogue & CUBLASLT_EPILOGUE_GELU) return 0.5f * x * (1 + std::tanh(0.7978845608f * (x + 0.044715f * x * x * x)));
@@ -228,6 +246,7 @@ inline cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc
   cublasStatus_t status = EmulatedCheck(*product, *a_layout, *b_layout, *c_layout, *d_layout);
   if (status != CUBLAS_STATUS_SUCCESS) return status;
   if (handle == nullptr || algorithm->data[0] != kEmulatedMark) return CUBLAS_STATUS_INVALID_VALUE;
+  if (algorithm->data[1] == kEmulatedRefused || EmulatedRefusesAll()) return CUBLAS_STATUS_NOT_SUPPORTED;
   size_t needed = algorithm->data[1] == 1 ? kEmulatedWorkspace : 0;
   if (workspace_size < needed || (needed > 0 && workspace == nullptr)) return CUBLAS_STATUS_INVALID_VALUE;
   const void* pointers[] = {a, b, c, d};
@@ -246,6 +265,7 @@ inline cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc
       for (int64_t i = 0; i < m; ++i) {
         float sum = 0;
         for (int64_t p = 0; p < k; ++p) {
+          if (algorithm->data[6] != 0 && p % kEmulatedSplit == 0) sum = EmulatedRounded(sum, d_layout->type);
           int64_t at_a = batch * a_layout->stride + (ta ? p + i * a_layout->ld : i + p * a_layout->ld);
           int64_t at_b = batch * b_layout->stride + (tb ? j + p * b_layout->ld : p + j * b_layout->ld);
           sum += EmulatedRead(a, at_a, a_layout->type) * EmulatedRead(b, at_b, b_layout->type);

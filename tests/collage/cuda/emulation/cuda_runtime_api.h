@@ -13,6 +13,7 @@
 #define CUDART_VERSION 13000
 
 enum cudaError_t { cudaSuccess = 0, cudaErrorInvalidValue = 1, cudaErrorMemoryAllocation = 2, cudaErrorInvalidDevice = 101 };
+enum cudaDeviceAttr { cudaDevAttrComputeCapabilityMajor = 75, cudaDevAttrComputeCapabilityMinor = 76 };
 enum cudaMemcpyKind { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost = 2, cudaMemcpyDeviceToDevice = 3 };
 using cudaStream_t = struct CUstream_st*;
 using cudaEvent_t = std::chrono::steady_clock::time_point*;
@@ -31,6 +32,12 @@ inline cudaError_t cudaGetDevice(int* device) {
 }
 
 inline cudaError_t cudaSetDevice(int device) { return device == 0 ? cudaSuccess : cudaErrorInvalidDevice; }
+
+/*! The device is of compute capability 9.0. */
+inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
+  *value = attribute == cudaDevAttrComputeCapabilityMajor ? 9 : 0;
+  return cudaSuccess;
+}
 
 inline cudaError_t cudaMalloc(void** pointer, size_t bytes) {
   char* start = static_cast<char*>(std::aligned_alloc(512, (bytes + 1023) / 512 * 512));
