@@ -184,21 +184,32 @@ class Partition {
       if (Has(sizes, key)) operands.*place = buffer(key);
     }
     operands.d = buffer("d");
-    std::vector<float> best(plans.size(), std::numeric_limits<float>::infinity());
+    constexpr float kNever = std::numeric_limits<float>::infinity();
+    std::vector<float> best(plans.size(), kNever);
+    std::vector<std::string> refusals(plans.size());
     for (int round = 0; round < kRounds; ++round) {
       for (size_t i = 0; i < plans.size(); ++i) {
+        if (!refusals[i].empty()) continue;
         auto run = [&]() { plans[i]->Run(operands, device_, stream); };
-        if (round == 0) Microseconds(stream, kWarmUp, run);
-        best[i] = std::min(best[i], Microseconds(stream, kRepeats, run));
+        try {
+          if (round == 0) Microseconds(stream, kWarmUp, run);
+          best[i] = std::min(best[i], Microseconds(stream, kRepeats, run));
+        } catch (const std::exception& error) {  // a kernel that refuses costs itself
+          refusals[i] = std::string(plans[i]->name()) + ": " + error.what();
+          best[i] = kNever;
+        }
       }
     }
     size_t fastest = 0;
     for (size_t i = 1; i < plans.size(); ++i) {
       if (best[i] < 0.99f * best[fastest]) fastest = i;
     }
+    if (best[fastest] == kNever) TVM_FFI_THROW(RuntimeError) << "no kernel runs: " << refusals[0];
     COLLAGE_CUDA(cudaStreamSynchronize, stream);
     json::Object times;
-    for (size_t i = 0; i < plans.size(); ++i) times.Set(ffi::String(plans[i]->name()), static_cast<double>(best[i]));
+    for (size_t i = 0; i < plans.size(); ++i) {
+      if (best[i] != kNever) times.Set(ffi::String(plans[i]->name()), static_cast<double>(best[i]));
+    }
     json::Object choice;
     choice.Set(ffi::String("kernel"), ffi::String(plans[fastest]->name()));
     choice.Set(ffi::String("microseconds"), times);

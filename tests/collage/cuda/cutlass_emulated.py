@@ -20,10 +20,13 @@ _ELEMENTS = {"float32": "Float", "float16": "Half<5>", "bfloat16": "Half<8>"}
 
 
 class EmulatedCutlass(CutlassBackend):
-    """The backend with its kernels and its engine on the host; `slow` is part of the names of kernels that dawdle."""
+    """The backend with its kernels and its engine on the host; `slow` is part of the names of kernels that dawdle,
+    `refusing` of those that refuse when they are launched.
+    """
 
     device: ClassVar[str] = "cpu"
     slow: ClassVar[str] = "128x128"
+    refusing: ClassVar[str] = "none"
 
     def compile(self, kernels: Sequence[Kernel]) -> list[KernelLibrary]:
         return [KernelLibrary(kernel.name, self._host_library(kernel.name)) for kernel in kernels]
@@ -32,7 +35,7 @@ class EmulatedCutlass(CutlassBackend):
         dtype = name.split("_")[2]
         traits = ("_column_" in name, name.startswith("conv"), name.endswith("streamk"))
         parts = ", ".join([_ELEMENTS[dtype], *(str(trait).lower() for trait in traits)])
-        rounds = 50 if self.slow in name else 1
+        rounds = 0 if self.refusing in name else 50 if self.slow in name else 1
         made = self._folder() / f"host_{dtype}_{'_'.join(str(int(t)) for t in traits)}_{rounds}.so"
         if not made.exists():
             made.parent.mkdir(parents=True, exist_ok=True)

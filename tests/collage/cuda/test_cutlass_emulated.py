@@ -112,6 +112,21 @@ def test_the_fastest_kernel_is_found_once_and_ships_alone(tmp_path: Path, backen
     assert times[chosen] <= 1.02 * min(times.values())
 
 
+def test_a_kernel_that_refuses_when_it_is_launched_costs_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: EmulatedCutlass
+) -> None:
+    own = EmulatedCutlass(arch="sm_80", cache=tmp_path)
+    monkeypatch.setattr(EmulatedCutlass, "refusing", own.slow)
+    blob = blob_of("matmul", own)
+    engine.create(blob, own.engine_options(threads=1))
+    header, offered = cutlass_libraries.split(blob)
+    times = (choices.read(header["choice_key"], tmp_path) or {})["microseconds"]
+    assert {x.name for x in offered} - set(times) == {x.name for x in offered if own.slow in x.name}
+    monkeypatch.setattr(EmulatedCutlass, "refusing", "")
+    with pytest.raises(CompiledModelError, match=r"no kernel runs.*misaligned operand"):
+        engine.create(blob_of("batch", own), own.engine_options(threads=1))
+
+
 class Watched(EmulatedCutlass):
     """Remembers what it was asked to compile together."""
 

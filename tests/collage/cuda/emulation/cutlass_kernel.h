@@ -1,7 +1,8 @@
 /*!
  * A kernel library (collage/runtime/cuda/cutlass/kernel.h) on host memory, by plain loops in double precision.
  *
- * As a kernel that divides k does, it wants a workspace and leaves it dirty; ROUNDS makes it as slow as a bad tile.
+ * As a kernel that divides k does, it wants a workspace and leaves it dirty; ROUNDS makes it as slow as a bad tile, and with
+ * none it refuses when it is launched.
  */
 #pragma once
 
@@ -49,6 +50,7 @@ class HostKernel {
   int64_t workspace() const { return StreamK ? 64 : 0; }
 
   char const* run(Operands const& operands, void* workspace, void*) {
+    if (ROUNDS == 0) return "misaligned operand";
     if (StreamK && workspace == nullptr) return "no workspace";
     if (StreamK) std::memset(workspace, 0x55, 64);
     for (int round = 0; round < ROUNDS; ++round) {
