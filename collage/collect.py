@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from collage.backends.base import Backend
-from collage.candidates import HOST, PartitionSpec
+from collage.candidates import PartitionSpec
 from collage.choose import create, resolve_backends
 from collage.collect_draws import Rivals, by_group, draw_candidates, draw_variants, likeliest
 from collage.collect_families import Family, draw_network, families_named
@@ -35,7 +35,6 @@ from collage.measure.protocol import candidate_protocol
 from collage.measure.reference import ReferenceRun
 from collage.progress import Reporter
 from collage.records import RecordDatabase
-from collage.rules.gather import gather_candidates
 from collage.runtime.threads import configure_threads, default_threads
 from collage.transitions import transition_costs
 from collage.workload import WorkloadFactory
@@ -194,7 +193,8 @@ class _Collection:
         reference = ReferenceRun(module, graph, self.threads, seed=self.seed)
         factory = WorkloadFactory(module, graph, self.backends, self.threads, reference.values)
         specs = [PartitionSpec(backend.rule(), name) for name, backend in self.backends.items()]
-        unique = dict.fromkeys(factory.of(c) for c in gather_candidates(graph, specs) if c.backend != HOST)
+        # Nothing is searched: what no backend takes is left out.
+        unique = dict.fromkeys(factory.of(candidate) for spec in specs for candidate in spec.candidates(graph))
         groups: dict[str, Rivals] = {}
         for workload in unique:
             groups.setdefault(workload.structure, []).append(workload)

@@ -162,6 +162,15 @@ def test_a_collection_measures_each_structure_once_and_then_has_nothing_left_to_
     assert (again.known, again.measured) == (3, 0)
 
 
+def test_backends_that_take_little_are_collected_alone(tmp_path: Path) -> None:
+    """Nothing is searched, so nothing has to be covered: neither of networks nor of designed blocks."""
+    networks, records = [convolution(), product()], tmp_path / "r.db"
+    done = collect(networks, ["winograd"], records=records, samples=0, designed=8, threads=1)
+    with RecordDatabase(records) as database:
+        found = {record.operators for record in database.matching(kind="candidate")}
+    assert done.complete and {("relax.nn.conv2d",), ("relax.nn.conv2d", "relax.nn.relu")} <= found
+
+
 def test_when_the_time_is_up_nothing_is_started(tmp_path: Path) -> None:
     found = collect([product()], BACKENDS, records=tmp_path / "r.db", samples=2, threads=1, budget_s=0.0)
     assert (found.measured, found.complete) == (0, False)
