@@ -39,6 +39,7 @@ class Matcher:
         self.graph = graph
         self.bound = {n.var: n for n in graph.nodes if n.var is not None and n.expr is not None}
         self.values = {var: node.expr for var, node in self.bound.items()}
+        self._heads: dict[dpl.DFPattern, frozenset[str] | None] = {}
 
     def matches(self, pattern: dpl.DFPattern, root: DataflowNode) -> Iterator[tuple[IndexSet, Mapping[Any, Any]]]:
         """(nodes inside, pattern -> expression) of each way in which `pattern` matches the value of `root`."""
@@ -51,6 +52,9 @@ class Matcher:
         if known is not None:
             if known.same_as(expr):
                 yield state
+            return
+        heads = self._heads_of(pattern)
+        if heads is not None and self._operator(expr) not in heads:
             return
         for bindings, inside in self._match_new(pattern, expr, state):
             yield {**bindings, pattern: expr}, inside
@@ -78,6 +82,29 @@ class Matcher:
                 yield from self._match(pattern.pattern, expr, state)
         elif pattern.match(expr, self.values):
             yield state
+
+    def _heads_of(self, pattern: dpl.DFPattern) -> frozenset[str] | None:
+        """The operators of which one has to be called by what the pattern matches; None where it may be anything. Most
+        nodes are none of them, and looking closer costs a hundred times more.
+        """
+        if pattern not in self._heads:
+            self._heads[pattern] = self._find_heads(pattern)
+        return self._heads[pattern]
+
+    def _find_heads(self, pattern: dpl.DFPattern) -> frozenset[str] | None:
+        if isinstance(pattern, patterns.CallPattern) and isinstance(pattern.op, patterns.ExprPattern):
+            operator = pattern.op.expr
+            return frozenset([operator.name]) if isinstance(operator, tvm.ir.Op) else None
+        if isinstance(pattern, patterns.OrPattern):
+            left, right = self._heads_of(pattern.left), self._heads_of(pattern.right)
+            return None if left is None or right is None else left | right
+        return self._heads_of(pattern.pattern) if isinstance(pattern, _CONSTRAINTS) else None
+
+    def _operator(self, expr: Any) -> str:
+        """The name of the operator that an expression, or what a variable is bound to, calls; "" for anything else."""
+        node = self.bound.get(expr) if isinstance(expr, relax.Var) else None
+        call = expr if node is None else node.expr
+        return str(call.op.name) if isinstance(call, relax.Call) and isinstance(call.op, tvm.ir.Op) else ""
 
     def _enter(self, expr: Any, state: _State) -> tuple[Any, _State]:
         """The expression that a variable is bound to, with its node inside; an inline expression as it is."""
