@@ -9,13 +9,17 @@ candidate, and makes the blob of one that did.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import tvm
 from tvm import relax
+
+from collage.backends.composite import Composite
+from collage.errors import CodegenError
+from collage.rules.pattern_rule import PatternMatch
 
 #: What engines compute with; sums are float32 for all of them.
 DTYPES = ("float32", "float16", "bfloat16")
@@ -89,6 +93,36 @@ class Problem:
     operands: Mapping[str, Operand]
     result: View
     settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+Reader = Callable[[Sequence[Binding]], Problem]
+
+
+def is_read_by(read: Reader) -> Callable[[PatternMatch], bool]:
+    """The check of a pattern's matches: whether `read` takes them, so that they can be compiled."""
+
+    def check(match: PatternMatch) -> bool:
+        nodes = match.graph.nodes
+        try:
+            read([Binding(nodes[i].var, nodes[i].expr) for i in match.inside])
+        except Unsupported:
+            return False
+        return True
+
+    return check
+
+
+def problem_of(composite: Composite, read: Reader) -> Problem:
+    """The problem that a partition is.
+
+    Raises
+    ------
+    CodegenError: `read` does not take it.
+    """
+    try:
+        return read([Binding(var, call) for var, call in composite.bound.items()])
+    except Unsupported as refusal:
+        raise CodegenError(f"{composite.label}: {refusal}") from None
 
 
 def shape_of(expr: Any) -> tuple[int, ...]:

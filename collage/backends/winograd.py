@@ -12,11 +12,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from collage.backends.base import Availability, Backend, Style
 from collage.backends.composite import Composite
-from collage.backends.problem import Binding, Problem, Unsupported, compact
+from collage.backends.problem import Binding, Problem, Unsupported, compact, is_read_by, problem_of
 from collage.backends.problem_convolution import FORWARD, convolution_patterns, read_convolution
 from collage.backends.source_digest import source_digest
-from collage.errors import CodegenError
-from collage.rules.pattern_rule import PatternMatch
 from collage.runtime import blob
 from collage.runtime.winograd import native
 
@@ -60,21 +58,9 @@ class WinogradBackend(Backend):
     def engine_blob(self, function: Any) -> bytes:
         """The convolution in numbers, and its weights; see `collage/runtime/winograd/engine.cc`."""
         composite = Composite.of(function)
-        try:
-            problem = read([Binding(var, call) for var, call in composite.bound.items()])
-        except Unsupported as refusal:
-            raise CodegenError(f"{composite.label}: {refusal}") from None
+        problem = problem_of(composite, read)
         native.library()  # compiled here once, not by every process that measures
         return problem_blob(problem, composite)
-
-
-def is_supported(match: PatternMatch) -> bool:
-    """Whether a match can be compiled: its reading, without the blob."""
-    try:
-        read([Binding(match.graph.nodes[i].var, match.graph.nodes[i].expr) for i in match.inside])
-    except Unsupported:
-        return False
-    return True
 
 
 def read(bindings: Sequence[Binding]) -> Problem:
@@ -102,6 +88,10 @@ def read(bindings: Sequence[Binding]) -> Problem:
     if any(step["mode"] not in ("add", "relu", "clip", "leaky_relu") for step in settings["epilogue"]):
         raise Unsupported("an activation that is not linear in pieces")
     return problem
+
+
+#: Whether a match can be compiled: its reading, without the blob.
+is_supported = is_read_by(read)
 
 
 def problem_blob(problem: Problem, composite: Composite) -> bytes:

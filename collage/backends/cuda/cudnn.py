@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from collage.backends.composite import Composite
 from collage.backends.cuda.base import CudaLibraryBackend
 from collage.backends.cuda.cudnn_patterns import patterns, read
-from collage.backends.problem import Binding, Problem, Unsupported
+from collage.backends.problem import Problem, problem_of
 from collage.backends.source_digest import source_digest
-from collage.errors import CodegenError
 from collage.runtime.blob import pack
 
 if TYPE_CHECKING:
@@ -46,10 +45,7 @@ class CudnnBackend(CudaLibraryBackend):
     def engine_blob(self, function: Any) -> bytes:
         """The header of the partition's problem, and its weights; see `collage/runtime/cuda/cudnn_problem.h`."""
         composite = Composite.of(function)
-        try:
-            problem = read([Binding(var, call) for var, call in composite.bound.items()])
-        except Unsupported as refusal:
-            raise CodegenError(f"{composite.label}: {refusal}") from None
+        problem = problem_of(composite, read)
         return self.with_known_choice(problem_blob(problem, composite, self.precision))
 
 

@@ -15,10 +15,9 @@ from tvm.relax.dpl import is_const, is_op, wildcard
 from collage.backends.cuda.cudnn_attention import PERMUTE, PRODUCT, SOFTMAX, read_attention
 from collage.backends.cuda.cudnn_rows import LAYER_NORM, RMS_NORM, read_rows
 from collage.backends.cuda.cudnn_window import ADAPTIVE, AVERAGE, MAXIMUM, MEAN, read_pool
-from collage.backends.problem import Binding, Problem, Unsupported
+from collage.backends.problem import Binding, Problem, is_read_by
 from collage.backends.problem_convolution import FORWARD, TRANSPOSED, Pattern, convolution_patterns, read_convolution
 from collage.backends.problem_epilogue import ACTIVATIONS
-from collage.rules.pattern_rule import PatternMatch
 
 
 def patterns() -> list[Pattern]:
@@ -48,13 +47,8 @@ def read(bindings: Sequence[Binding]) -> Problem:
     return read_attention(bindings)
 
 
-def is_supported(match: PatternMatch) -> bool:
-    """Whether a match can be compiled: its reading, without the blob."""
-    try:
-        read([Binding(match.graph.nodes[i].var, match.graph.nodes[i].expr) for i in match.inside])
-    except Unsupported:
-        return False
-    return True
+#: Whether a match can be compiled: its reading, without the blob.
+is_supported = is_read_by(read)
 
 
 POOLING = (*MAXIMUM, *AVERAGE, *ADAPTIVE, MEAN)
