@@ -15,6 +15,7 @@ from collage.backends.composite import Composite
 from collage.backends.problem import Binding, Problem, Unsupported, compact, is_read_by, problem_of
 from collage.backends.problem_convolution import FORWARD, convolution_patterns, read_convolution
 from collage.backends.source_digest import source_digest
+from collage.errors import CodegenError, CompiledModelError
 from collage.runtime import blob
 from collage.runtime.winograd import native
 
@@ -39,7 +40,8 @@ class WinogradBackend(Backend):
         return Availability(not missing, f"{missing} is not found, which compiles the engine" if missing else "")
 
     def version(self) -> str:
-        return "1"
+        """The compiler's: the engine is what it makes of the source, which `configuration` tells."""
+        return native.compiler()
 
     def rule(self) -> PartitionRule:
         from collage.rules.trees import library_rule
@@ -59,7 +61,10 @@ class WinogradBackend(Backend):
         """The convolution in numbers, and its weights; see `collage/runtime/winograd/engine.cc`."""
         composite = Composite.of(function)
         problem = problem_of(composite, read)
-        native.library()  # compiled here once, not by every process that measures
+        try:
+            native.library()  # compiled here once, not by every process that measures
+        except CompiledModelError as error:
+            raise CodegenError(str(error)) from error
         return problem_blob(problem, composite)
 
 

@@ -5,7 +5,7 @@
 #ifndef COLLAGE_RUNTIME_WINOGRAD_LANES_H_
 #define COLLAGE_RUNTIME_WINOGRAD_LANES_H_
 
-#include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <utility>
 #ifdef __AVX512F__
@@ -51,21 +51,32 @@ inline void StoreFirst(float* to, Vec value, int count) {
 #endif
 }
 
+/*! The lanes of a and b, counted through, that are named. */
+template <int... Lane>
+inline Vec Pick(Vec a, Vec b) {
+#if defined(__clang__) || __GNUC__ >= 12
+  return __builtin_shufflevector(a, b, Lane...);
+#else
+  typedef int32_t Lanes __attribute__((vector_size(4 * kLanes)));
+  return __builtin_shuffle(a, b, Lanes{Lane...});
+#endif
+}
+
 /*! Exchanges the off-diagonal halves of every pair of rows that are `Step` apart. */
-template <int Step, size_t... Lane>
-inline void ExchangeHalves(Vec* rows, std::index_sequence<Lane...>) {
+template <int Step, int... Lane>
+inline void ExchangeHalves(Vec* rows, std::integer_sequence<int, Lane...>) {
   for (int i = 0; i < kLanes; ++i) {
     if (i & Step) continue;
     Vec a = rows[i], b = rows[i + Step];
-    rows[i] = __builtin_shufflevector(a, b, ((Lane & Step) ? kLanes + static_cast<int>(Lane) - Step : static_cast<int>(Lane))...);
-    rows[i + Step] = __builtin_shufflevector(a, b, ((Lane & Step) ? kLanes + static_cast<int>(Lane) : static_cast<int>(Lane) + Step)...);
+    rows[i] = Pick<((Lane & Step) ? kLanes + Lane - Step : Lane)...>(a, b);
+    rows[i + Step] = Pick<((Lane & Step) ? kLanes + Lane : Lane + Step)...>(a, b);
   }
 }
 
 /*! Transposes kLanes x kLanes floats: halves of 1, 2, 4, ... lanes are exchanged. */
 template <int Step = 1>
 inline void Transpose(Vec* rows) {
-  ExchangeHalves<Step>(rows, std::make_index_sequence<kLanes>());
+  ExchangeHalves<Step>(rows, std::make_integer_sequence<int, kLanes>());
   if constexpr (2 * Step < kLanes) Transpose<2 * Step>(rows);
 }
 

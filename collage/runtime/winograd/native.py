@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import subprocess
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
@@ -50,12 +51,19 @@ def library() -> str:
     ------
     CompiledModelError: there is no compiler, or it fails.
     """
-    return _build(None)
+    return _built(None)
 
 
 def object_file() -> str:
     """Path of the object file that exported models carry; otherwise as `library`."""
-    return _build("engine.o")
+    return _built("engine.o")
+
+
+@cache
+def compiler() -> str:
+    """What the host compiler calls itself, such as "g++ (Debian 12.2.0-14+deb12u1) 12.2.0"."""
+    asked = [os.environ.get("CXX", "c++"), "--version"]
+    return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.partition("\n")[0]
 
 
 def missing_tool() -> str:
@@ -63,8 +71,16 @@ def missing_tool() -> str:
     return next((tool for tool in (os.environ.get("CXX", "c++"), "ninja") if which(tool) is None), "")
 
 
+def _built(output: str | None) -> str:
+    found = _build(output)
+    if isinstance(found, CompiledModelError):
+        raise found
+    return found
+
+
 @cache
-def _build(output: str | None) -> str:
+def _build(output: str | None) -> str | CompiledModelError:
+    """The path, or why there is none: a compiler that fails is not asked again for every candidate."""
     from tvm_ffi.cpp import build
 
     from collage.device import describe
@@ -74,4 +90,4 @@ def _build(output: str | None) -> str:
     try:
         return str(build(name, cpp_files=str(_SOURCE), extra_cflags=list(_FLAGS), output=output))
     except (OSError, RuntimeError) as error:
-        raise CompiledModelError(f"{_SOURCE.name} cannot be compiled; a C++ compiler and ninja? {error}") from error
+        return CompiledModelError(f"{_SOURCE.name} cannot be compiled; a C++ compiler and ninja? {error}")

@@ -21,6 +21,7 @@ from collage.graph.dataflow_graph import DataflowGraph
 from collage.rewrite import apply
 from collage.runtime import engines
 from collage.runtime.threads import configure_threads
+from collage.runtime.winograd import native
 from collage.testing import fresh
 
 nn, op = relax.op.nn, relax.op
@@ -233,6 +234,24 @@ def test_a_function_that_is_no_partition_of_its_own_is_refused() -> None:
     plain = network("float32", SHAPES, block)["main"]
     with pytest.raises(CodegenError, match="labelled pattern"):
         WinogradBackend().engine_blob(plain)
+
+
+def test_a_compiler_that_fails_costs_the_candidates(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It is asked once, and each candidate has its reason."""
+    asked = tmp_path / "asked"
+    compiler = tmp_path / "c++"
+    compiler.write_text(f"#!/bin/sh\necho once >> {asked}\nexit 1\n")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    monkeypatch.setenv("TVM_FFI_CACHE_DIR", str(tmp_path / "cache"))
+    native._build.cache_clear()
+    module = as_one_partition(SHAPES, block)
+    function = next(f for _, f in module.functions_items() if "Codegen" in (f.attrs or {}))
+    for _ in range(2):
+        with pytest.raises(CodegenError, match="cannot be compiled"):
+            WinogradBackend().engine_blob(function)
+    assert asked.read_text() == "once\n"
+    native._build.cache_clear()
 
 
 def test_without_a_compiler_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
