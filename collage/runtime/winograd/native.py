@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import re
 import subprocess
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -61,9 +62,11 @@ def object_file() -> str:
 
 @cache
 def compiler() -> str:
-    """What the host compiler calls itself, such as "g++ (Debian 12.2.0-14+deb12u1) 12.2.0"."""
+    """The host compiler and its version, such as "gcc 12.2.0" or "clang 15.0.6"."""
     asked = [os.environ.get("CXX", "c++"), "--version"]
-    return subprocess.run(asked, capture_output=True, text=True, check=False).stdout.partition("\n")[0]
+    line = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.partition("\n")[0]
+    numbers: list[str] = re.findall(r"\d+(?:\.\d+)+", line)
+    return f"{'clang' if 'clang' in line else 'gcc'} {numbers[-1] if numbers else line}"
 
 
 def missing_tool() -> str:
