@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from onnx import ModelProto
@@ -143,18 +143,11 @@ CASES: Mapping[str, Callable[[str], ModelProto]] = MappingProxyType(
 )
 
 
-def canonical(case: str, dtype: str) -> Any:
-    """A case as it is partitioned for a GPU: half-precision convolutions have their channels last."""
-    import collage
-    from collage.frontend.channels_last import for_device
-
-    return for_device(collage.load(CASES[case](dtype)), "cuda")
-
-
 def reference(case: str, dtype: str, folder: Path) -> str:
     """Compute and keep the values of every node of a case; a line that says how far they are from float64."""
     import torch
 
+    import collage
     from benchmarks.gpu_race import error_of
     from benchmarks.onnx_torch import to_torch
     from collage.graph.dataflow_graph import DataflowGraph
@@ -163,7 +156,7 @@ def reference(case: str, dtype: str, folder: Path) -> str:
     torch.set_num_threads(1)
     model = CASES[case](dtype)
     inputs = list(random_inputs(model, seed=1).values())
-    module = canonical(case, dtype)
+    module = collage.load(model, device="cuda")
     graph = DataflowGraph.from_module(module)
     run = ReferenceRun(module, graph, 1, inputs)
     indices = [*graph.inputs, *graph.coverable]
@@ -213,6 +206,7 @@ def examine(name: str, device: str, folder: Path, cases: Sequence[str], dtypes: 
 
 def largest(backend: Backend, case: str, dtype: str, folder: Path, most: int) -> list[Examined]:
     """A backend's largest candidates of a case, each structure once; said where there are none."""
+    import collage
     from collage.candidates import PartitionSpec
     from collage.errors import CollageError
     from collage.graph.dataflow_graph import DataflowGraph
@@ -225,7 +219,7 @@ def largest(backend: Backend, case: str, dtype: str, folder: Path, most: int) ->
         return tuple(array for node in nodes for array in values[node])
 
     try:
-        module = canonical(case, dtype)
+        module = collage.load(CASES[case](dtype), device="cuda")
         graph = DataflowGraph.from_module(module)
         rule = backend.rule()
         factory = WorkloadFactory(module, graph, {backend.name: backend}, 1, known)

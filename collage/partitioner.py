@@ -23,7 +23,6 @@ from collage.cost import Cost
 from collage.errors import SearchInterrupted
 from collage.estimate import CostEstimator, Workload
 from collage.frontend import load
-from collage.frontend.channels_last import for_device
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.description import describe, structure_hash
 from collage.interrupt import interruptible
@@ -107,8 +106,9 @@ def partition(
         search_with, estimate_with = create_both(
             searcher, estimator, parameters or {}, {"records": database, "reporter": reporter}
         )
+        # Where nothing is known of any of them, the estimator itself says so when it is asked.
         chosen = {name: backend for name, backend in chosen.items() if estimate_with.knows(name)} or chosen
-        module = for_device(load(model, shapes), device)
+        module = load(model, shapes, device)
         session = _Session(module, chosen, threads, database, inputs, seed, reporter, device)
         try:
             return session.run(search_with, estimate_with, confirm_end_to_end, correction_rounds, budget_s)

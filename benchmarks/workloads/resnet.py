@@ -55,7 +55,7 @@ def _resnet(
     basic: bool = False,
 ) -> ModelProto:
     """A stem of `stem` channels, then stages of `blocks` bottlenecks, or basic blocks, each stage twice as wide as the
-    one before.
+    one before; around each block a shortcut, which is projected where the shape changes.
     """
     b = GraphBuilder(name, seed, dtype)
     rank = len(shape) - 2
@@ -69,34 +69,30 @@ def _resnet(
         planes = stem << stage
         for block in range(count):
             stride = 2 if stage > 0 and block == 0 else 1
+            width, after = planes * group_width // 64 * groups, planes if basic else planes * _EXPANSION
             if basic:
-                x = _basic(b, x, channels, planes, stride, rank)
-                channels = planes
-                continue
-            width = planes * group_width // 64 * groups
-            x = _bottleneck(b, x, (channels, width, planes * _EXPANSION), stride, groups, rank)
-            channels = planes * _EXPANSION
+                branch = _basic(b, x, (channels, after), stride, rank)
+            else:
+                branch = _bottleneck(b, x, (channels, width, after), stride, groups, rank)
+            if stride != 1 or channels != after:
+                x = batch_norm(b, conv(b, x, (channels, after), (1,) * rank, stride, gain=1.0), after)
+            x, channels = b.op("Relu", b.op("Add", branch, x)), after
     b.output(classifier(b, x, channels, classes), "logits", (shape[0], classes))
     return b.finish()
 
 
 def _bottleneck(b: GraphBuilder, x: str, channels: tuple[int, int, int], stride: int, groups: int, rank: int) -> str:
-    """1x1, 3x3, 1x1 convolutions around a shortcut, which is projected where the shape changes."""
+    """1x1, 3x3 and 1x1 convolutions."""
     before, width, after = channels
     point, cube = (1,) * rank, (3,) * rank
     y = b.op("Relu", batch_norm(b, conv(b, x, (before, width), point), width))
     y = b.op("Relu", batch_norm(b, conv(b, y, (width, width), cube, stride, group=groups), width))
-    y = batch_norm(b, conv(b, y, (width, after), point), after, _BRANCH_SCALE)
-    if stride != 1 or before != after:
-        x = batch_norm(b, conv(b, x, (before, after), point, stride, gain=1.0), after)
-    return b.op("Relu", b.op("Add", y, x))
+    return batch_norm(b, conv(b, y, (width, after), point), after, _BRANCH_SCALE)
 
 
-def _basic(b: GraphBuilder, x: str, before: int, planes: int, stride: int, rank: int) -> str:
-    """Two 3x3 convolutions around a shortcut, which is projected where the shape changes."""
+def _basic(b: GraphBuilder, x: str, channels: tuple[int, int], stride: int, rank: int) -> str:
+    """Two 3x3 convolutions."""
+    before, after = channels
     cube = (3,) * rank
-    y = b.op("Relu", batch_norm(b, conv(b, x, (before, planes), cube, stride), planes))
-    y = batch_norm(b, conv(b, y, (planes, planes), cube), planes, _BRANCH_SCALE)
-    if stride != 1 or before != planes:
-        x = batch_norm(b, conv(b, x, (before, planes), (1,) * rank, stride, gain=1.0), planes)
-    return b.op("Relu", b.op("Add", y, x))
+    y = b.op("Relu", batch_norm(b, conv(b, x, (before, after), cube, stride), after))
+    return batch_norm(b, conv(b, y, (after, after), cube), after, _BRANCH_SCALE)

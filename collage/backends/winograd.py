@@ -7,23 +7,31 @@ library that Collage knows of has them any more. The engine is our own (`collage
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from collage.backends.base import Availability, Backend, Style
 from collage.backends.composite import Composite
 from collage.backends.problem import Binding, Problem, Unsupported, compact, is_read_by, problem_of
 from collage.backends.problem_convolution import FORWARD, convolution_patterns, read_convolution
+from collage.backends.problem_epilogue import Step
 from collage.backends.source_digest import source_digest
 from collage.errors import CodegenError, CompiledModelError
 from collage.runtime import blob
+from collage.runtime.native import missing_tool
 from collage.runtime.winograd import native
 
 if TYPE_CHECKING:
     from collage.rules.base import PartitionRule
 
-#: Operators that may follow, and how the engine's epilogue computes them: slope below zero, then bounds.
 _ACTIVATIONS = ("relax.nn.relu", "relax.clip", "relax.nn.leakyrelu")
+#: Step of an epilogue -> what the header says of it: slope below zero, then bounds.
+_STEPS: Mapping[str, Callable[[Step], dict[str, float]]] = {
+    "add": lambda step: {},
+    "relu": lambda step: {"low": 0.0},
+    "clip": lambda step: {"low": step["low"], "high": step["high"]},
+    "leaky_relu": lambda step: {"slope": step["slope"]},
+}
 #: Most taps along the depth: kMostTaps in collage/runtime/winograd/products.h.
 _MOST_TAPS = 8
 
@@ -36,7 +44,7 @@ class WinogradBackend(Backend):
     priority: ClassVar[int] = 40
 
     def availability(self) -> Availability:
-        missing = native.missing_tool()
+        missing = missing_tool()
         return Availability(not missing, f"{missing} is not found, which compiles the engine" if missing else "")
 
     def version(self) -> str:
@@ -90,7 +98,7 @@ def read(bindings: Sequence[Binding]) -> Problem:
         raise Unsupported("groups, strides or dilation")
     if any(view.strides != compact(view.dims) for view in (problem.operands["x"].view, problem.result)):
         raise Unsupported("channels last")
-    if any(step["mode"] not in ("add", "relu", "clip", "leaky_relu") for step in settings["epilogue"]):
+    if any(step["mode"] not in _STEPS for step in settings["epilogue"]):
         raise Unsupported("an activation that is not linear in pieces")
     return problem
 
@@ -116,19 +124,7 @@ def problem_blob(problem: Problem, composite: Composite) -> bytes:
         "before": [0] * lifted + list(problem.settings["pre_padding"]),
         "operands": {role: {"arg": composite.arguments[expr]} for role, expr in read_from.items()},
         "arguments": composite.count + 1,
-        **_activation(problem),
+        **{key: value for step in problem.settings["epilogue"] for key, value in _STEPS[step["mode"]](step).items()},
     }
-    weights = {role: problem.operands[role].value for role in ("w", "bias") if role in problem.operands}
-    return blob.pack(header, {role: value for role, value in weights.items() if value is not None})
-
-
-def _activation(problem: Problem) -> dict[str, float]:
-    """The last step as `slope` below zero and bounds, `low` and `high`, where there are any."""
-    for step in problem.settings["epilogue"]:
-        if step["mode"] == "relu":
-            return {"slope": 1.0, "low": 0.0}
-        if step["mode"] == "clip":
-            return {"slope": 1.0, "low": step["low"], "high": step["high"]}
-        if step["mode"] == "leaky_relu":
-            return {"slope": step["slope"]}
-    return {"slope": 1.0}
+    weights = {role: operand.value for role, operand in problem.operands.items() if operand.value is not None}
+    return blob.pack(header, weights)

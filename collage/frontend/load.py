@@ -12,6 +12,7 @@ import tvm
 
 from collage.errors import FrontendError
 from collage.frontend.canonical import canonicalise
+from collage.frontend.channels_last import for_device
 from collage.frontend.onnx_file import OnnxSource, read_onnx
 from collage.frontend.onnx_importer import import_onnx
 from collage.frontend.shapes import bind_relax_shapes
@@ -21,6 +22,7 @@ from collage.frontend.torch_program import import_torch, is_exported_program
 def load(
     model: str | os.PathLike[str] | onnx.ModelProto | tvm.IRModule | Any,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    device: str = "cpu",
 ) -> tvm.IRModule:
     """Read a network and bring it into canonical form (see the package's docstring). The argument is not changed.
 
@@ -28,6 +30,7 @@ def load(
     ----------
     model: path of an ONNX file, an `onnx.ModelProto`, a `torch.export.ExportedProgram`, or a Relax module with `main`.
     shapes: extents per input name; binds dynamic dimensions, e.g. `{"input": (1, 3, 224, 224)}`.
+    device: what it is to run on; half-precision convolutions have their channels last on "cuda".
 
     Raises
     ------
@@ -36,14 +39,18 @@ def load(
     FrontendError: the model is missing, corrupt or inconsistent; `shapes` contradicts it; a shape depends on data.
     """
     wanted = {name: tuple(int(extent) for extent in shape) for name, shape in (shapes or {}).items()}
+    return for_device(canonicalise(_imported(model, wanted)), device)
+
+
+def _imported(model: Any, wanted: Mapping[str, tuple[int, ...]]) -> tvm.IRModule:
     if isinstance(model, (str, os.PathLike)):
-        return canonicalise(import_onnx(read_onnx(Path(model)), wanted))
+        return import_onnx(read_onnx(Path(model)), wanted)
     if isinstance(model, onnx.ModelProto):
-        return canonicalise(import_onnx(OnnxSource(model, Path("."), "the ONNX model"), wanted))
+        return import_onnx(OnnxSource(model, Path("."), "the ONNX model"), wanted)
     if isinstance(model, tvm.IRModule):
-        return canonicalise(bind_relax_shapes(model, wanted))
+        return bind_relax_shapes(model, wanted)
     if is_exported_program(model):
-        return canonicalise(bind_relax_shapes(import_torch(model), wanted))
+        return bind_relax_shapes(import_torch(model), wanted)
     raise FrontendError(
         f"cannot load a network from a {type(model).__module__}.{type(model).__qualname__}; "
         "expected the path of an ONNX file, an onnx.ModelProto, a torch.export.ExportedProgram or a Relax IRModule"

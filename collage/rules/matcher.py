@@ -102,8 +102,7 @@ class Matcher:
 
     def _operator(self, expr: Any) -> str:
         """The name of the operator that an expression, or what a variable is bound to, calls; "" for anything else."""
-        node = self.bound.get(expr) if isinstance(expr, relax.Var) else None
-        call = expr if node is None else node.expr
+        call, _ = self._enter(expr, ({}, 0))
         return str(call.op.name) if isinstance(call, relax.Call) and isinstance(call.op, tvm.ir.Op) else ""
 
     def _enter(self, expr: Any, state: _State) -> tuple[Any, _State]:

@@ -8,14 +8,21 @@ from __future__ import annotations
 
 import ctypes
 import json
+import os
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from shutil import which
 from typing import Any
 
 import tvm_ffi
 
 _SOURCE = Path(__file__).with_name("engine_module.cc")
+
+
+def missing_tool() -> str:
+    """The host compiler, or the build tool, that is not on the path; "" when both are."""
+    return next((tool for tool in (os.environ.get("CXX", "c++"), "ninja") if which(tool) is None), "")
 
 
 @cache

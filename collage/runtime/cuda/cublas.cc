@@ -7,7 +7,6 @@
 #include "cublas_problem.h"
 
 #include <algorithm>
-#include <limits>
 
 #include <tvm/ffi/reflection/registry.h>
 
@@ -176,27 +175,18 @@ class Product {
     size_t most = 0;
     for (const auto& proposal : proposals) most = std::max(most, proposal.workspaceSize);
     cuda::DeviceBuffer workspace(most, device_);
-    auto time = [&](const cublasLtMatmulHeuristicResult_t& proposal) {
-      return cuda::Microseconds(stream, kRuns, [&] { Launch(at, proposal.algo, workspace.data(), proposal.workspaceSize, stream); });
-    };
-    std::vector<cublasLtMatmulHeuristicResult_t> running;
     std::string reasons;
-    for (const auto& proposal : proposals) {
-      try {
-        time(proposal);  // Loads the kernels.
-        running.push_back(proposal);
-      } catch (const std::exception& error) {
-        reasons += "; " + cuda::OneLine(error.what());
-      }
+    std::vector<float> times = cuda::TakeTurns(
+        stream, proposals.size(), kRounds, kRuns,
+        [&](size_t i) { Launch(at, proposals[i].algo, workspace.data(), proposals[i].workspaceSize, stream); },
+        [&](size_t, const char* reason) { reasons += "; " + cuda::OneLine(reason); });
+    size_t winner = static_cast<size_t>(std::min_element(times.begin(), times.end()) - times.begin());
+    if (times[winner] == cuda::kNever) {
+      TVM_FFI_THROW(RuntimeError) << "cuBLASLt runs none of its algorithms for this product" << reasons;
     }
-    if (running.empty()) TVM_FFI_THROW(RuntimeError) << "cuBLASLt runs none of its algorithms for this product" << reasons;
-    std::vector<float> best(running.size(), std::numeric_limits<float>::infinity());
-    for (int round = 0; round < kRounds; ++round) {
-      for (size_t i = 0; i < running.size(); ++i) best[i] = std::min(best[i], time(running[i]));
-    }
-    size_t winner = static_cast<size_t>(std::min_element(best.begin(), best.end()) - best.begin());
     bias_set_ = nullptr;
-    return {running[winner].algo, running[winner].workspaceSize, best};
+    times.erase(std::remove(times.begin(), times.end(), cuda::kNever), times.end());
+    return {proposals[winner].algo, proposals[winner].workspaceSize, times};
   }
 
   std::vector<cublasLtMatmulHeuristicResult_t> Proposals() {

@@ -7,7 +7,6 @@
 
 #include "cudnn_forms.h"
 
-#include <limits>
 #include <optional>
 
 namespace collage {
@@ -97,27 +96,13 @@ class Bench {
   }
 
   /*! The least of some rounds, in microseconds, with the plans taking turns; infinite for what does not run. */
-  std::vector<double> Time(Stage* stage, const std::vector<Plan>& plans) const {
+  std::vector<float> Time(Stage* stage, const std::vector<Plan>& plans) const {
     size_t most = 0;
     for (const Plan& plan : plans) most = std::max(most, plan.workspace);
     cuda::DeviceBuffer workspace(most, device_);
-    std::vector<double> best(plans.size(), std::numeric_limits<double>::infinity());
-    std::vector<bool> failed(plans.size(), false);
-    for (int round = 0; round <= kRounds; ++round) {
-      for (size_t i = 0; i < plans.size(); ++i) {
-        if (failed[i]) continue;
-        try {
-          double time = cuda::Microseconds(stream_, kRuns, [&] { stage->Run(plans[i], memory_, workspace.data(), stream_); });
-          if (round > 0) best[i] = std::min(best[i], time);  // The first round loads the kernels.
-        } catch (const std::exception& error) {
-          // A plan that the heuristics propose and the library then refuses costs itself only.
-          stage->Note(error.what());
-          failed[i] = true;
-          best[i] = std::numeric_limits<double>::infinity();
-        }
-      }
-    }
-    return best;
+    return cuda::TakeTurns(
+        stream_, plans.size(), kRounds, kRuns, [&](size_t i) { stage->Run(plans[i], memory_, workspace.data(), stream_); },
+        [&](size_t, const char* reason) { stage->Note(reason); });
   }
 
  private:
@@ -154,9 +139,9 @@ inline std::shared_ptr<GraphComputation> Timed(const Problem& problem, const For
   for (const auto& make : form.stages) {
     std::unique_ptr<Stage> stage = make();
     std::vector<Plan> plans = stage->Plans(kPlans, "");
-    std::vector<double> times = bench.Time(stage.get(), plans);
+    std::vector<float> times = bench.Time(stage.get(), plans);
     auto least = std::min_element(times.begin(), times.end());
-    if (least == times.end() || *least == std::numeric_limits<double>::infinity()) {
+    if (least == times.end() || *least == cuda::kNever) {
       *reasons += "; " + form.name + ": " + stage->reasons();
       return nullptr;
     }

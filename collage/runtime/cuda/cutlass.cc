@@ -10,7 +10,6 @@
 #include <tvm/ffi/reflection/registry.h>
 
 #include <algorithm>
-#include <limits>
 
 #include "partition.h"
 
@@ -169,7 +168,7 @@ class Partition {
 
   /*! The index of the fastest plan; the earlier one where two are within a hundredth. */
   size_t Fastest(const std::vector<std::unique_ptr<Plan>>& plans, const json::Object& sizes) {
-    constexpr int kWarmUp = 3, kRounds = 3, kRepeats = 20, kSomeFloats = 0x3c;
+    constexpr int kRounds = 3, kRuns = 20, kSomeFloats = 0x3c;
     cudaStream_t stream = Stream(device_);
     std::vector<std::unique_ptr<DeviceBuffer>> scratch;
     auto buffer = [&](const char* key) {
@@ -184,27 +183,15 @@ class Partition {
       if (Has(sizes, key)) operands.*place = buffer(key);
     }
     operands.d = buffer("d");
-    constexpr float kNever = std::numeric_limits<float>::infinity();
-    std::vector<float> best(plans.size(), kNever);
-    std::vector<std::string> refusals(plans.size());
-    for (int round = 0; round < kRounds; ++round) {
-      for (size_t i = 0; i < plans.size(); ++i) {
-        if (!refusals[i].empty()) continue;
-        auto run = [&]() { plans[i]->Run(operands, device_, stream); };
-        try {
-          if (round == 0) Microseconds(stream, kWarmUp, run);
-          best[i] = std::min(best[i], Microseconds(stream, kRepeats, run));
-        } catch (const std::exception& error) {  // a kernel that refuses costs itself
-          refusals[i] = std::string(plans[i]->name()) + ": " + error.what();
-          best[i] = kNever;
-        }
-      }
-    }
+    std::string reasons;
+    std::vector<float> best = TakeTurns(
+        stream, plans.size(), kRounds, kRuns, [&](size_t i) { plans[i]->Run(operands, device_, stream); },
+        [&](size_t i, const char* reason) { reasons += std::string("; ") + plans[i]->name() + ": " + OneLine(reason); });
     size_t fastest = 0;
     for (size_t i = 1; i < plans.size(); ++i) {
       if (best[i] < 0.99f * best[fastest]) fastest = i;
     }
-    if (best[fastest] == kNever) TVM_FFI_THROW(RuntimeError) << "no kernel runs: " << refusals[0];
+    if (best[fastest] == kNever) TVM_FFI_THROW(RuntimeError) << "no kernel runs" << reasons;
     COLLAGE_CUDA(cudaStreamSynchronize, stream);
     json::Object times;
     for (size_t i = 0; i < plans.size(); ++i) {

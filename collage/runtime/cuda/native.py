@@ -24,6 +24,7 @@ from typing import Any
 import tvm_ffi
 
 from collage.errors import CompiledModelError
+from collage.runtime.native import missing_tool
 
 _FOLDER = Path(__file__).parent
 
@@ -138,9 +139,8 @@ def require_build(engine: str) -> None:
     CompiledModelError: something is missing; the message says what.
     """
     include_folders(ENGINES[engine].headers)
-    for tool in (os.environ.get("CXX", "c++"), "ninja"):
-        if which(tool) is None:
-            raise CompiledModelError(f"{tool} is not found, which compiles {ENGINES[engine].source}")
+    if missing := missing_tool():
+        raise CompiledModelError(f"{missing} is not found, which compiles {ENGINES[engine].source}")
 
 
 def library_version(library: str, function: str) -> int:

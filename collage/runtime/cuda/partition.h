@@ -20,6 +20,8 @@
 #include <cctype>
 #include <cstdint>
 #include <cstring>
+#include <exception>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -264,6 +266,33 @@ float Microseconds(cudaStream_t stream, int repeats, Run&& run) {
   COLLAGE_CUDA(cudaEventDestroy, start);
   COLLAGE_CUDA(cudaEventDestroy, stop);
   return milliseconds * 1000 / static_cast<float>(repeats);
+}
+
+/*! What a way that does not run takes. */
+constexpr float kNever = std::numeric_limits<float>::infinity();
+
+/*!
+ * What each of several ways to compute one thing takes, which take turns: the least of `rounds`, in microseconds, of one of
+ * `runs` runs, after a round that loads their kernels. One that fails costs itself only: `note(i, reason)` is told.
+ */
+template <typename Run, typename Note>
+std::vector<float> TakeTurns(cudaStream_t stream, size_t count, int rounds, int runs, Run&& run, Note&& note) {
+  std::vector<float> best(count, kNever);
+  std::vector<bool> failed(count, false);
+  for (int round = 0; round <= rounds; ++round) {
+    for (size_t i = 0; i < count; ++i) {
+      if (failed[i]) continue;
+      try {
+        float time = Microseconds(stream, runs, [&] { run(i); });
+        if (round > 0) best[i] = std::min(best[i], time);
+      } catch (const std::exception& error) {
+        failed[i] = true;
+        best[i] = kNever;
+        note(i, error.what());
+      }
+    }
+  }
+  return best;
 }
 
 }  // namespace cuda

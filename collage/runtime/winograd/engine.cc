@@ -37,9 +37,9 @@ class Partition {
     json::Object operands = Child(header, "operands");
     x_ = Int(Child(operands, "x"), "arg");
     if (Has(operands, "residual")) residual_ = Int(Child(operands, "residual"), "arg");
-    slope_ = Real(header, "slope");
-    if (Has(header, "low")) low_ = Real(header, "low");
-    if (Has(header, "high")) high_ = Real(header, "high");
+    if (Has(header, "slope")) epilogue_.slope = static_cast<float>(Real(header, "slope"));
+    if (Has(header, "low")) epilogue_.low = static_cast<float>(Real(header, "low"));
+    if (Has(header, "high")) epilogue_.high = static_cast<float>(Real(header, "high"));
     Shape shape{Int(header, "batch"), Int(header, "channels"), Int(header, "filters"), Int(header, "taps"), {}, {}, {}};
     for (int i = 0; i < 3; ++i) {
       shape.image[i] = Ints(header, "image").at(i);
@@ -63,11 +63,8 @@ class Partition {
     workspace.tasks.resize(std::max<size_t>(workspace.tasks.size(), threads_));
     convolution_->Reserve(&workspace);
     Agenda agenda;
-    Call call{convolution_.get(), Data(args, x_, read_), Data(args, count_ - 1, written_), {}, &workspace, &agenda, threads_};
+    Call call{convolution_.get(), Data(args, x_, read_), Data(args, count_ - 1, written_), epilogue_, &workspace, &agenda, threads_};
     if (residual_ >= 0) call.epilogue.residual = Data(args, residual_, written_);
-    call.epilogue.slope = static_cast<float>(slope_);
-    call.epilogue.low = static_cast<float>(low_);
-    call.epilogue.high = static_cast<float>(high_);
     if (TVMBackendParallelLaunch(&Partition::Task, &call, 0) != 0) TVM_FFI_THROW(RuntimeError) << "a task failed";
   }
 
@@ -115,7 +112,7 @@ class Partition {
   }
 
   int64_t count_ = 0, x_ = 0, residual_ = -1, threads_ = 1, read_ = 0, written_ = 0;
-  double slope_ = 1.0, low_ = -std::numeric_limits<double>::infinity(), high_ = std::numeric_limits<double>::infinity();
+  Epilogue epilogue_;
   std::unique_ptr<Convolution> convolution_;
 };
 

@@ -14,7 +14,6 @@ import subprocess
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
-from shutil import which
 from typing import Any
 
 import tvm_ffi
@@ -67,11 +66,6 @@ def compiler() -> str:
     line = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.partition("\n")[0]
     numbers: list[str] = re.findall(r"\d+(?:\.\d+)+", line)
     return f"{'clang' if 'clang' in line else 'gcc'} {numbers[-1] if numbers else line}"
-
-
-def missing_tool() -> str:
-    """The compiler, or build tool, that is not on the path; "" when all are."""
-    return next((tool for tool in (os.environ.get("CXX", "c++"), "ninja") if which(tool) is None), "")
 
 
 def _built(output: str | None) -> str:
