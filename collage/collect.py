@@ -108,7 +108,7 @@ def collect(
     Raises
     ------
     CollageError: there is no family of a name.
-    FrontendError, PluginError, BackendUnavailableError, NoCoverError, RecordsError: see there.
+    FrontendError, PluginError, BackendUnavailableError, RecordsError: see there.
     SearchInterrupted: the user pressed Ctrl-C; what was measured is in the records, and the same call resumes.
     """
     reporter = reporter or Reporter()
@@ -116,7 +116,8 @@ def collect(
     configure_threads(threads)
     with interruptible(), RecordDatabase(records) as database:
         turns = families_named(families)
-        session = _Collection(resolve_backends(backends, device), threads, database, budget_s, seed, turns, reporter)
+        chosen = resolve_backends(backends, device)
+        session = _Collection(chosen, device, threads, database, budget_s, seed, turns, reporter)
         try:
             return session.run(models, samples, designed, model)
         except KeyboardInterrupt:
@@ -133,6 +134,7 @@ class _Collection:
     def __init__(
         self,
         backends: Mapping[str, Backend],
+        device: str,
         threads: int,
         database: RecordDatabase,
         budget_s: float | None,
@@ -141,6 +143,7 @@ class _Collection:
         reporter: Reporter,
     ) -> None:
         self.backends = backends
+        self.device = device
         self.threads = threads
         self.database = database
         self.seed = seed
@@ -188,7 +191,7 @@ class _Collection:
         )
 
     def _candidates(self, network: Any) -> list[Rivals]:
-        module = load(network)
+        module = load(network, device=self.device)
         graph = DataflowGraph.from_module(module)
         reference = ReferenceRun(module, graph, self.threads, seed=self.seed)
         factory = WorkloadFactory(module, graph, self.backends, self.threads, reference.values)
@@ -274,7 +277,7 @@ class _Collection:
 
     def _measure_transitions(self) -> None:
         backends = list(self.backends.values())
-        protocol = candidate_protocol(backends[0].device)
+        protocol = candidate_protocol(self.device)
         transition_costs(backends, self.threads, self.database, protocol, self.reporter)
 
     def _measured(self, database: RecordDatabase) -> CostEstimator:

@@ -17,6 +17,7 @@ from collage import plugins
 from collage.backends.cuda.native import TVMCudaBackend
 from collage.build import build, device_of_backends
 from collage.choose import resolve_backends
+from collage.collect import collect
 from collage.errors import BackendUnavailableError, CodegenError
 from collage.measure.protocol import END_TO_END, DeviceProtocol, Protocol, candidate_protocol, end_to_end
 from collage.records import RecordDatabase
@@ -123,6 +124,10 @@ def test_convolutions_in_half_precision_have_their_channels_last(
     found.save(tmp_path / "plan.json")
     again = collage.Plan.load(tmp_path / "plan.json", network)  # of the network as it was loaded
     assert again.partitions == found.partitions
+    with RecordDatabase(records) as database:
+        searched = database.digests()
+        collect([network], [TVMCudaBackend()], device="cuda", records=records, samples=0)
+        assert database.digests() == searched, "what is collected is what the partitioner asks for"
     image = _RNG.standard_normal((1, 3, 6, 6)).astype("float16")
     windows = np.lib.stride_tricks.sliding_window_view(image.astype("float32"), (3, 3), (2, 3))
     wanted = np.maximum(np.einsum("nchwij,ocij->nohw", windows, weight.astype("float32")), 0)
