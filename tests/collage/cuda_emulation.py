@@ -143,7 +143,7 @@ def _emulated(state: Emulation, monkeypatch: pytest.MonkeyPatch) -> Iterator[Emu
     for place in ("estimators.measured", "collage.testing.measuring"):
         monkeypatch.setattr(f"{place}.build_all", _build_here)
     monkeypatch.setattr("collage.transitions.run_all", _run_here)
-    for place in ("estimators.measured", "collage.partitioner"):
+    for place in ("estimators.measured", "collage.partitioner", "collage.measure.protocol", "collage.collect"):
         monkeypatch.setattr(f"{place}.candidate_protocol", lambda device: replace(candidate_protocol(device), **_QUICK))
     for place in ("collage.recall", "collage.partitioner"):
         monkeypatch.setattr(f"{place}.end_to_end", lambda device: replace(end_to_end(device), **_QUICK))
