@@ -18,8 +18,9 @@ from collage.backends.problem_epilogue import Step
 from collage.backends.source_digest import source_digest
 from collage.errors import CodegenError, CompiledModelError
 from collage.runtime import blob
+from collage.runtime.host_engine import compiler
 from collage.runtime.native import missing_tool
-from collage.runtime.winograd import native
+from collage.runtime.winograd.native import ENGINE
 
 if TYPE_CHECKING:
     from collage.rules.base import PartitionRule
@@ -49,7 +50,7 @@ class WinogradBackend(Backend):
 
     def version(self) -> str:
         """The compiler's: the engine is what it makes of the source, which `configuration` tells."""
-        return native.compiler()
+        return compiler()
 
     def rule(self) -> PartitionRule:
         from collage.rules.trees import library_rule
@@ -61,7 +62,7 @@ class WinogradBackend(Backend):
         return {
             "code": source_digest(
                 *("backends/winograd.py", "backends/composite.py", "backends/problem*.py"),
-                *("runtime/blob.*", "runtime/winograd/*", "runtime/engines/winograd.py"),
+                *("runtime/blob.*", "runtime/host_engine.*", "runtime/winograd/*", "runtime/engines/winograd.py"),
             )
         }
 
@@ -70,7 +71,7 @@ class WinogradBackend(Backend):
         composite = Composite.of(function)
         problem = problem_of(composite, read)
         try:
-            native.library()  # compiled here once, not by every process that measures
+            ENGINE.library()  # compiled here once, not by every process that measures
         except CompiledModelError as error:
             raise CodegenError(str(error)) from error
         return problem_blob(problem, composite)

@@ -3,6 +3,6 @@
 The function is a C++ one (`collage/runtime/winograd/engine.cc`): no Python runs when it is called.
 """
 
-from collage.runtime.winograd.native import create
+from collage.runtime.winograd.native import ENGINE
 
-__all__ = ["create"]
+create = ENGINE.create

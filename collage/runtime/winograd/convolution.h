@@ -14,15 +14,14 @@
 #define COLLAGE_RUNTIME_WINOGRAD_CONVOLUTION_H_
 
 #include <algorithm>
-#include <atomic>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <limits>
 #include <memory>
 #include <vector>
 
+#include "../host_engine.h"
 #include "lanes.h"
 #include "products.h"
 #include "transforms.h"
@@ -56,49 +55,12 @@ struct Epilogue {
   }
 };
 
-/*! Memory aligned to a cache line. */
-class Buffer {
- public:
-  Buffer() = default;
-  explicit Buffer(int64_t floats) { Reserve(floats); }
-
-  /*! At least so many floats; what was there is lost when it grows. */
-  void Reserve(int64_t floats) {
-    if (floats <= size_) return;
-    data_.reset(static_cast<float*>(std::aligned_alloc(64, (floats * sizeof(float) + 63) / 64 * 64)));
-    if (data_ == nullptr) throw std::bad_alloc();
-    size_ = floats;
-  }
-  float* data() const { return data_.get(); }
-
- private:
-  struct Free {
-    void operator()(float* memory) const { std::free(memory); }
-  };
-  std::unique_ptr<float, Free> data_;
-  int64_t size_ = 0;
-};
-
 /*! Intermediate results, for one call at a time: one set per task, grown by whoever needs more. */
 struct Workspace {
   struct Task {
     Buffer data, sums, slab;
   };
   std::vector<Task> tasks;
-};
-
-/*!
- * What the tasks of one call still have to do, phase by phase. They take it piece by piece, so that one that wakes late, on
- * a processor that another library's threads have not left yet, does less.
- */
-struct Agenda {
-  std::atomic<int64_t> next[3] = {};
-
-  /*! Calls `body(i)` for those of `count` pieces of a phase that nobody else has taken. */
-  template <typename Body>
-  void Work(int phase, int64_t count, Body&& body) {
-    for (int64_t i = next[phase].fetch_add(1); i < count; i = next[phase].fetch_add(1)) body(i);
-  }
 };
 
 /*! A convolution that is ready to run. */

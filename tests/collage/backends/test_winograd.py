@@ -21,7 +21,7 @@ from collage.graph.dataflow_graph import DataflowGraph
 from collage.rewrite import apply
 from collage.runtime import engines
 from collage.runtime.threads import configure_threads
-from collage.runtime.winograd import native
+from collage.runtime.winograd.native import ENGINE
 from collage.testing import fresh
 
 nn, op = relax.op.nn, relax.op
@@ -244,14 +244,14 @@ def test_a_compiler_that_fails_costs_the_candidates(monkeypatch: pytest.MonkeyPa
     compiler.chmod(0o755)
     monkeypatch.setenv("CXX", str(compiler))
     monkeypatch.setenv("TVM_FFI_CACHE_DIR", str(tmp_path / "cache"))
-    native._build.cache_clear()
+    ENGINE.forget()
     module = as_one_partition(SHAPES, block)
     function = next(f for _, f in module.functions_items() if "Codegen" in (f.attrs or {}))
     for _ in range(2):
         with pytest.raises(CodegenError, match="cannot be compiled"):
             WinogradBackend().engine_blob(function)
     assert asked.read_text() == "once\n"
-    native._build.cache_clear()
+    ENGINE.forget()
 
 
 def test_without_a_compiler_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
