@@ -197,10 +197,11 @@ def device_of_backends(backends: Iterable[Backend]) -> str:
 def engine_objects(engines: Collection[str]) -> list[str]:
     """Object files of engines that are native code: exported models carry them."""
     from collage.runtime.cuda import native as cuda
+    from collage.runtime.onednn.native import ENGINE as ONEDNN
     from collage.runtime.winograd.native import ENGINE as WINOGRAD
 
     objects = [cuda.object_file(engine) for engine in engines if engine in cuda.ENGINES]
-    return [*objects, *(engine.object_file() for engine in (WINOGRAD,) if engine.name in engines)]
+    return [*objects, *(engine.object_file() for engine in (ONEDNN, WINOGRAD) if engine.name in engines)]
 
 
 def _compile(lowered: Any, lowering: Lowering, carried: Sequence[Any]) -> Any:

@@ -1,7 +1,8 @@
 """Engines on the CPU that are our own C++: built once for this processor, and loaded.
 
 Such an engine is one source that registers the global function `collage.<name>.create(blob, options)`. Exported models
-carry the object file, so that only the compiling side needs a host compiler. `host_engine.h` has what the sources share.
+carry the object file, so that only the compiling side needs a host compiler. What the sources share is in
+`host_engine.h`.
 """
 
 from __future__ import annotations

@@ -25,6 +25,7 @@ Run = Callable[..., None]
 _ENGINES: Mapping[str, tuple[str, str, str]] = {
     "openvino": ("collage.runtime.engines.openvino", "openvino", "`pip install collage-tvm[openvino]`"),
     "onnxruntime": ("collage.runtime.engines.onnxruntime", "onnxruntime", "`pip install collage-tvm[onnxruntime]`"),
+    "onednn": ("collage.runtime.engines.onednn", "tvm_ffi", "`pip install collage-tvm[onednn]`"),
     "winograd": ("collage.runtime.engines.winograd", "tvm_ffi", "`pip install collage-tvm`"),
     "cublas": ("collage.runtime.engines.cublas", "tvm_ffi", "`pip install collage-tvm[cuda]`"),
     "cudnn": ("collage.runtime.engines.cudnn", "tvm_ffi", "`pip install collage-tvm[cuda]`"),

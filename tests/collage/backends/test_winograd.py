@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import platform
 import random
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,59 +14,15 @@ from tvm import relax
 
 from collage.backends.winograd import WinogradBackend
 from collage.build import build, compile_partitioned
-from collage.candidates import CandidatePartition, PartitionSpec
 from collage.errors import CodegenError, CompiledModelError
-from collage.graph.dataflow_graph import DataflowGraph
-from collage.rewrite import apply
 from collage.runtime import engines
 from collage.runtime.threads import configure_threads
 from collage.runtime.winograd.native import ENGINE
 from collage.testing import fresh
+from tests.collage.backends.one_partition import Body, as_one_partition, check, function_of, labels, network
 
 nn, op = relax.op.nn, relax.op
-Body = Callable[..., Any]
-
-
-def network(dtype: str, shapes: list[tuple[int, ...]], body: Body) -> Any:
-    """A canonical module; `body(emit, weight, *inputs)` makes its result, `weight(*shape)` a constant."""
-    rng = np.random.default_rng(0)
-
-    def weight(*shape: int) -> Any:
-        return relax.const(rng.uniform(-1, 1, shape).astype(np.float32).astype(dtype), dtype)
-
-    builder = relax.BlockBuilder()
-    params = [relax.Var(f"x{i}", relax.TensorType(shape, dtype)) for i, shape in enumerate(shapes)]
-    with builder.function("main", params):
-        with builder.dataflow():
-            result = builder.emit_output(body(builder.emit, weight, *params))
-        builder.emit_func_output(result)
-    return relax.transform.CanonicalizeBindings()(builder.get())
-
-
-def candidates(module: Any) -> tuple[DataflowGraph, list[CandidatePartition]]:
-    backend, graph = WinogradBackend(), DataflowGraph.from_module(module)
-    return graph, backend.rule().all_candidates(graph, PartitionSpec(backend.rule(), backend.name))
-
-
-def as_one_partition(shapes: list[tuple[int, ...]], body: Body) -> Any:
-    """The partitioned module of a network that is one candidate as a whole."""
-    module = network("float32", shapes, body)
-    graph, found = candidates(module)
-    (whole,) = [candidate for candidate in found if candidate.sub_graph.inside == graph.coverable]
-    return apply(module, graph, [whole], {"winograd": WinogradBackend()})
-
-
-def check(shapes: list[tuple[int, ...]], body: Body, threads: int = 2) -> None:
-    """Holds the backend's result against TVM's own kernels in float64."""
-    engines.register()
-    rng = np.random.default_rng(1)
-    arrays = [rng.uniform(-2, 2, shape).astype(np.float32) for shape in shapes]
-    executable = compile_partitioned(as_one_partition(shapes, body), [WinogradBackend()], threads)
-    result = relax.VirtualMachine(executable, tvm.cpu())["main"](*map(tvm.runtime.tensor, arrays)).numpy()
-    plain = tvm.compile(network("float64", shapes, body), target="llvm")
-    exact = [tvm.runtime.tensor(array.astype(np.float64)) for array in arrays]
-    expected = relax.VirtualMachine(plain, tvm.cpu())["main"](*exact).numpy()
-    assert np.abs(result - expected).max() < 2e-5 * np.abs(expected).max()
+BACKEND = WinogradBackend()
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -93,7 +48,7 @@ def test_drawn_images_give_what_the_definition_gives(seed: int) -> None:
             lambda v: nn.leakyrelu(emit(v), 0.2),
         ][activation](value)
 
-    check([(batch, channels, height, width), *([result] if add_residual else [])], body)
+    check(BACKEND, [(batch, channels, height, width), *([result] if add_residual else [])], body)
 
 
 @pytest.mark.parametrize(
@@ -106,7 +61,7 @@ def test_volumes(batch: int, depth: int, taps: int, padding: tuple[int, ...]) ->
         value = emit(nn.conv3d(x, weight(24, 20, taps, 3, 3), padding=padding))
         return op.add(value, weight(24, 1, 1, 1))
 
-    check([(batch, 20, depth, 12, 9)], body)
+    check(BACKEND, [(batch, 20, depth, 12, 9)], body)
 
 
 def block(emit: Any, weight: Any, x: Any, y: Any) -> Any:
@@ -125,18 +80,15 @@ OTHERS = {"x86_64": ["x86-64-v3", "x86-64"], "aarch64": ["armv8-a"]}
 def test_any_number_of_threads(threads: int, image: int) -> None:
     """More than the pool has, too: a model may run where there are fewer than it was compiled for."""
     configure_threads(2)
-    check([(1, 32, image, image), (1, 48, image, image)], block, threads)
+    check(BACKEND, [(1, 32, image, image), (1, 48, image, image)], block, threads)
 
 
 def test_two_partitions_share_their_workspace() -> None:
     """The second one needs more of it than the first."""
     engines.register()
     rng = np.random.default_rng(0)
-    small, large = (as_one_partition([(1, c, 28, 28), (1, 48, 28, 28)], _block(c)) for c in (8, 64))
-    machines = [
-        relax.VirtualMachine(compile_partitioned(module, [WinogradBackend()], 2), tvm.cpu())
-        for module in (small, large)
-    ]
+    small, large = (as_one_partition(BACKEND, [(1, c, 28, 28), (1, 48, 28, 28)], _block(c)) for c in (8, 64))
+    machines = [relax.VirtualMachine(compile_partitioned(module, [BACKEND], 2), tvm.cpu()) for module in (small, large)]
     arrays = [[rng.uniform(-1, 1, (1, c, 28, 28)).astype("f"), np.zeros((1, 48, 28, 28), "f")] for c in (8, 64)]
     tensors = [[tvm.runtime.tensor(array) for array in pair] for pair in arrays]
     first = machines[0]["main"](*tensors[0]).numpy()
@@ -159,9 +111,9 @@ def test_processors_with_narrower_vectors(processor: str) -> None:
 
 
 def test_an_exported_model_runs_in_a_process_of_its_own(tmp_path: Path) -> None:
-    module = as_one_partition(SHAPES, block)
+    module = as_one_partition(BACKEND, SHAPES, block)
     arrays = [np.random.default_rng(1).uniform(-2, 2, shape).astype(np.float32) for shape in SHAPES]
-    compiled = build(module, [WinogradBackend()], threads=2)
+    compiled = build(module, [BACKEND], threads=2)
     compiled.export(tmp_path / "model.so")
     np.savez(tmp_path / "in.npz", *arrays)
     fresh.run("collage.testing.deployed_process", [str(tmp_path / name) for name in ("model.so", "in.npz", "out.npz")])
@@ -170,9 +122,12 @@ def test_an_exported_model_runs_in_a_process_of_its_own(tmp_path: Path) -> None:
 
 
 def test_every_part_of_a_block_is_a_candidate() -> None:
-    _, found = candidates(network("float32", SHAPES, block))
-    labels = sorted(label for candidate in found for label, _ in candidate.composites)
-    assert labels == ["winograd.conv", "winograd.conv_add", "winograd.conv_add_add", "winograd.conv_add_add_act"]
+    assert labels(BACKEND, network("float32", SHAPES, block)) == [
+        "winograd.conv",
+        "winograd.conv_add",
+        "winograd.conv_add_add",
+        "winograd.conv_add_add_act",
+    ]
 
 
 def _convolution(kernel: tuple[int, ...] = (8, 8, 3, 3), **options: Any) -> Body:
@@ -199,19 +154,18 @@ REFUSED: dict[str, tuple[tuple[int, ...], Body]] = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_it_does_not_compute_is_no_candidate(name: str) -> None:
     shape, body = REFUSED[name]
-    assert candidates(network("float32", [shape], body))[1] == []
+    assert labels(BACKEND, network("float32", [shape], body)) == []
 
 
 def test_other_dtypes_are_no_candidates() -> None:
-    assert candidates(network("float16", SHAPES, block))[1] == []
+    assert labels(BACKEND, network("float16", SHAPES, block)) == []
 
 
 def test_an_activation_that_is_not_linear_in_pieces_stays_outside() -> None:
     def body(emit: Any, weight: Any, x: Any) -> Any:
         return op.tanh(emit(nn.conv2d(x, weight(8, 8, 3, 3))))
 
-    _, found = candidates(network("float32", [(1, 8, 9, 9)], body))
-    assert [label for candidate in found for label, _ in candidate.composites] == ["winograd.conv"]
+    assert labels(BACKEND, network("float32", [(1, 8, 9, 9)], body)) == ["winograd.conv"]
 
 
 def test_what_is_no_blob_is_refused() -> None:
@@ -220,9 +174,9 @@ def test_what_is_no_blob_is_refused() -> None:
 
 
 def test_tensors_of_another_size_are_refused() -> None:
-    module = as_one_partition(SHAPES, block)
-    function = next(f for _, f in module.functions_items() if "Codegen" in (f.attrs or {}))
-    run = engines.create("winograd", WinogradBackend().engine_blob(function), {"threads": 1})
+    module = as_one_partition(BACKEND, SHAPES, block)
+    function = function_of(module)
+    run = engines.create("winograd", BACKEND.engine_blob(function), {"threads": 1})
     wrong = [tvm.runtime.tensor(np.zeros(shape, "f")) for shape in ((1, 32, 27, 28), SHAPES[1], SHAPES[1])]
     with pytest.raises(ValueError, match="has 24192 elements, not 25088"):
         run(*wrong)
@@ -233,7 +187,7 @@ def test_tensors_of_another_size_are_refused() -> None:
 def test_a_function_that_is_no_partition_of_its_own_is_refused() -> None:
     plain = network("float32", SHAPES, block)["main"]
     with pytest.raises(CodegenError, match="labelled pattern"):
-        WinogradBackend().engine_blob(plain)
+        BACKEND.engine_blob(plain)
 
 
 def test_a_compiler_that_fails_costs_the_candidates(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -245,16 +199,16 @@ def test_a_compiler_that_fails_costs_the_candidates(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("CXX", str(compiler))
     monkeypatch.setenv("TVM_FFI_CACHE_DIR", str(tmp_path / "cache"))
     ENGINE.forget()
-    module = as_one_partition(SHAPES, block)
-    function = next(f for _, f in module.functions_items() if "Codegen" in (f.attrs or {}))
+    module = as_one_partition(BACKEND, SHAPES, block)
+    function = function_of(module)
     for _ in range(2):
         with pytest.raises(CodegenError, match="cannot be compiled"):
-            WinogradBackend().engine_blob(function)
+            BACKEND.engine_blob(function)
     assert asked.read_text() == "once\n"
     ENGINE.forget()
 
 
 def test_without_a_compiler_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    state = WinogradBackend().availability()
+    state = BACKEND.availability()
     assert not state.available and "is not found, which compiles the engine" in state.reason

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import pytest
 
 from collage.backends.base import Availability, Backend
+from collage.backends.onednn import OneDNNBackend
 from collage.backends.onnxruntime import ONNXRuntimeBackend
 from collage.backends.openvino import OpenVINOBackend
 from collage.backends.tvm import TVMBackend
@@ -36,6 +37,11 @@ class TestOpenVINO(BackendConformance):
 class TestONNXRuntime(BackendConformance):
     def make(self) -> Backend:
         return ONNXRuntimeBackend()
+
+
+class TestOneDNN(BackendConformance):
+    def make(self) -> Backend:
+        return OneDNNBackend()
 
 
 class TestWinograd(BackendConformance):

@@ -1,0 +1,121 @@
+"""oneDNN on the CPU: a library-style backend of convolutions and transposed convolutions with their epilogues.
+
+oneDNN is Intel's library of kernels (https://github.com/uxlfoundation/oneDNN), as its wheels on PyPI bring it. Networks
+keep their layout, channels first: convolutions of one tap are matrix products of it as it lies; others are copied into
+the layouts that oneDNN chooses, and back. It runs on TVM's threads, one thread per call of the library.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from collage.backends.base import Availability, Backend, Style
+from collage.backends.composite import Composite
+from collage.backends.problem import Binding, Problem, Unsupported, compact, is_read_by, problem_of
+from collage.backends.problem_convolution import FORWARD, TRANSPOSED, convolution_patterns, read_convolution
+from collage.backends.problem_epilogue import ACTIVATIONS
+from collage.backends.source_digest import source_digest
+from collage.errors import CodegenError, CompiledModelError
+from collage.runtime import blob
+from collage.runtime.native import missing_tool
+from collage.runtime.onednn import native
+
+if TYPE_CHECKING:
+    from collage.rules.base import PartitionRule
+
+
+class OneDNNBackend(Backend):
+    """Convolutions of float32 in one to three dimensions, grouped, dilated and transposed."""
+
+    name: ClassVar[str] = "onednn"
+    style: ClassVar[Style] = "library"
+    priority: ClassVar[int] = 30
+
+    def availability(self) -> Availability:
+        missing, tool = native.missing(), missing_tool()
+        if missing:
+            return Availability(False, missing)
+        return Availability(not tool, f"{tool} is not found, which compiles the engine" if tool else "")
+
+    def version(self) -> str:
+        return native.version()
+
+    def rule(self) -> PartitionRule:
+        from collage.rules.trees import library_rule
+
+        return library_rule(
+            [
+                *convolution_patterns("onednn.conv", FORWARD, ACTIVATIONS, is_supported),
+                *convolution_patterns("onednn.conv_transpose", TRANSPOSED, ACTIVATIONS, is_supported),
+            ]
+        )
+
+    def configuration(self) -> dict[str, Any]:
+        """Patterns and engine, as a digest of their code."""
+        return {
+            "code": source_digest(
+                *("backends/onednn.py", "backends/composite.py", "backends/problem*.py"),
+                *("runtime/blob.*", "runtime/host_engine.*", "runtime/onednn/*", "runtime/engines/onednn.py"),
+            )
+        }
+
+    def engine_blob(self, function: Any) -> bytes:
+        """The convolution in numbers, and its weights; see `collage/runtime/onednn/engine.cc`."""
+        composite = Composite.of(function)
+        problem = problem_of(composite, read)
+        try:
+            native.ENGINE.library()  # compiled here once, not by every process that measures
+        except CompiledModelError as error:
+            raise CodegenError(str(error)) from error
+        return problem_blob(problem, composite)
+
+
+def read(bindings: Sequence[Binding]) -> Problem:
+    """The problem that a partition's bindings are.
+
+    Raises
+    ------
+    Unsupported: the engine does not compute it.
+    """
+    problem = read_convolution(bindings)
+    operands = problem.operands
+    if problem.dtype != "float32":
+        raise Unsupported(f"dtype {problem.dtype}")
+    if any(operands[role].value is None for role in ("w", "bias") if role in operands):
+        raise Unsupported("weights or a bias that are no constants")
+    if any(operands[role].value is not None for role in ("x", "residual") if role in operands):
+        raise Unsupported("an image or a residual that is a constant")
+    if any(view.strides != compact(view.dims) for view in (operands["x"].view, problem.result)):
+        raise Unsupported("channels last")
+    return problem
+
+
+#: Whether a match can be compiled: its reading, without the blob.
+is_supported = is_read_by(read)
+
+
+def problem_blob(problem: Problem, composite: Composite) -> bytes:
+    """The blob of a problem whose operands are arguments of a partition, or weights."""
+    settings, kernel = problem.settings, problem.operands["w"].view.dims[2:]
+    read_from = {role: problem.operands[role].expr for role in ("x", "residual") if role in problem.operands}
+    activation = [step for step in settings["epilogue"] if step["mode"] != "add"]
+    padded = any(settings["pre_padding"]) or any(settings["post_padding"])
+    pointwise = problem.op == "conv" and settings["groups"] == 1 and not padded and set(kernel) == {1}
+    header = {
+        "op": problem.op,
+        "x": list(problem.operands["x"].view.dims),
+        "y": list(problem.result.dims),
+        "kernel": list(kernel),
+        "stride": settings["stride"],
+        "dilation": [step - 1 for step in settings["dilation"]],  # as oneDNN counts
+        "before": settings["pre_padding"],
+        "after": settings["post_padding"],
+        "groups": settings["groups"],
+        "operands": {role: {"arg": composite.arguments[expr]} for role, expr in read_from.items()},
+        "arguments": composite.count + 1,
+        **({"activation": activation[0]} if activation else {}),
+        **({"pointwise": True} if pointwise else {}),
+    }
+    weights = {role: operand.value for role, operand in problem.operands.items() if operand.value is not None}
+    return blob.pack(header, weights)

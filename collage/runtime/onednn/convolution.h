@@ -1,0 +1,288 @@
+/*!
+ * Convolutions, and transposed ones, by oneDNN's primitives in the layouts that these choose: images are copied to them
+ * first, and results back. The work is parted by images, groups and filters into pieces that are convolutions of their own.
+ */
+#ifndef COLLAGE_RUNTIME_ONEDNN_CONVOLUTION_H_
+#define COLLAGE_RUNTIME_ONEDNN_CONVOLUTION_H_
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "operation.h"
+
+namespace collage {
+namespace onednn {
+
+/*! Floats of a block of channels in oneDNN's layouts, whatever the vectors. */
+constexpr int64_t kBlock = 16;
+
+/*! Extents of x and y are images x channels x axes; those of the kernel are its axes only. */
+struct Shape {
+  bool transposed;
+  Extents x, y, kernel, stride, dilation, before, after;
+  int64_t groups;
+};
+
+inline Extents With(int64_t first, int64_t second, const Extents& axes) {
+  Extents all{first, second};
+  all.insert(all.end(), axes.begin() + 2, axes.end());
+  return all;
+}
+
+/*! A part of images and channels of a compact tensor of these extents; where there is one image it is compact, too. */
+inline Descriptor Planes(const Extents& whole, int64_t images, int64_t channels) {
+  Extents strides(whole.size(), 1);
+  for (size_t i = whole.size() - 1; i-- > 0;) strides[i] = strides[i + 1] * whole[i + 1];
+  if (images == 1) strides[0] = channels * strides[1];
+  return Strided(With(images, channels, whole), strides);
+}
+
+/*! oneDNN's convolution of some images, groups and filters. */
+class Kernel {
+ public:
+  /*! `source` is the layout of x that other kernels chose; null leaves the choice to this one. */
+  Kernel(const Shape& shape, int64_t images, int64_t groups, int64_t filters, bool residual, const Activation& activation,
+         const Descriptor& source) {
+    int64_t channels = shape.x[1] / shape.groups * groups;
+    plain_source = Planes(shape.x, images, channels);
+    plain_result = Planes(shape.y, images, filters);
+    Extents kernel{filters / groups, channels / groups};
+    if (shape.groups > 1) kernel.insert(kernel.begin(), groups);
+    kernel.insert(kernel.end(), shape.kernel.begin(), shape.kernel.end());
+    dnnl_post_ops_t steps;
+    COLLAGE_ONEDNN_CALL(dnnl_post_ops_create, &steps);
+    std::shared_ptr<dnnl_post_ops> owned(steps, [](dnnl_post_ops_t p) { COLLAGE_ONEDNN(dnnl_post_ops_destroy)(p); });
+    if (residual) COLLAGE_ONEDNN_CALL(dnnl_post_ops_append_sum, steps, 1.0f, 0, dnnl_f32);
+    if (activation.kind != dnnl_alg_kind_undef) {
+      COLLAGE_ONEDNN_CALL(dnnl_post_ops_append_eltwise, steps, activation.kind, activation.alpha, activation.beta);
+    }
+    Attributes attributes = MakeAttributes();
+    COLLAGE_ONEDNN_CALL(dnnl_primitive_attr_set_post_ops, attributes.get(), steps);
+    Descriptor x = source == nullptr ? Any(With(images, channels, shape.x)) : source, w = Any(kernel);
+    Descriptor bias = Strided({filters}, {1}), y = Any(With(images, filters, shape.y));
+    dnnl_primitive_desc_t made;
+    if (shape.transposed) {
+      COLLAGE_ONEDNN_CALL(dnnl_deconvolution_forward_primitive_desc_create, &made, Engine(), dnnl_forward_inference,
+                          dnnl_deconvolution_direct, x.get(), w.get(), bias.get(), y.get(), shape.stride.data(),
+                          shape.dilation.data(), shape.before.data(), shape.after.data(), attributes.get());
+    } else {
+      COLLAGE_ONEDNN_CALL(dnnl_convolution_forward_primitive_desc_create, &made, Engine(), dnnl_forward_inference,
+                          dnnl_convolution_direct, x.get(), w.get(), bias.get(), y.get(), shape.stride.data(),
+                          shape.dilation.data(), shape.before.data(), shape.after.data(), attributes.get());
+    }
+    PrimitiveDescriptor descriptor = Own(made);
+    const char* name = nullptr;
+    COLLAGE_ONEDNN_CALL(dnnl_primitive_desc_query, made, dnnl_query_impl_info_str, 0, &name);
+    if (std::string(name).find("ref") != std::string::npos) {
+      TVM_FFI_THROW(RuntimeError) << "oneDNN has its reference implementation only (" << name << ")";
+    }
+    this->source = Chosen(descriptor, dnnl_query_src_md);
+    weights = Chosen(descriptor, dnnl_query_weights_md);
+    this->bias = bias;
+    result = Chosen(descriptor, dnnl_query_dst_md);
+    scratchpad = Chosen(descriptor, dnnl_query_scratchpad_md);
+    primitive = Make(descriptor);
+    if (!Same(result, plain_result)) {
+      out = Reorder(result, plain_result);
+      in = Reorder(plain_result, result);
+    }
+  }
+
+  bool copies_source() const { return !Same(source, plain_source); }
+  bool copies_result() const { return !Same(result, plain_result); }
+
+  Descriptor plain_source, plain_result, source, weights, bias, result, scratchpad;
+  Primitive primitive;
+  /*! From its layout of the result, and of a residual to it. */
+  Reorder out, in;
+};
+
+class Convolution : public Operation {
+ public:
+  /*! Weights are filters x channels of a group x axes, of transposed convolutions channels x filters of a group x axes. */
+  Convolution(const Shape& shape, const float* weights, const float* bias, bool residual, Activation activation, int64_t threads)
+      : shape_(shape), bias_(shape.y[1]), residual_(residual) {
+    std::fill_n(bias_.data(), shape.y[1], 0.0f);
+    if (bias != nullptr) std::copy_n(bias, shape.y[1], bias_.data());
+    int64_t wanted = threads == 1 ? 1 : kPiecesPerThread * threads;
+    for (auto images : Parts(shape.x[0], 1, wanted)) {
+      sources_.push_back({images.first, images.second, sources_.empty() ? 0 : sources_.back().offset + sources_.back().floats, 0});
+      for (auto filters : FilterParts(CeilDiv(wanted, std::min(wanted, shape.x[0])), threads)) {
+        AddPiece(images, filters, weights, activation);
+      }
+      if (shared_source()) AddCopies(wanted);
+    }
+  }
+
+  int64_t tasks() const final { return static_cast<int64_t>(std::max(pieces_.size(), copies_.size())); }
+  int barriers() const final { return copies_.empty() ? 0 : 1; }
+  void Reserve(Workspace* workspace) const final {
+    workspace->Reserve(sources_.back().offset + sources_.back().floats, source_ + result_ + scratch_, tasks());
+  }
+
+  void Run(const Tensors& tensors, const Workspace& workspace, Agenda* agenda, int64_t task,
+           const std::function<void()>& barrier) const final {
+    float* own = workspace.own[task].data();
+    if (!copies_.empty()) {
+      agenda->Work(0, static_cast<int64_t>(copies_.size()), [&](int64_t i) {
+        const Source& part = sources_[copies_[i].source];
+        copies_[i].reorder.Run(tensors.x + part.image * Count(shape_.x, 1), workspace.shared.data() + part.offset, own);
+      });
+      barrier();
+    }
+    agenda->Work(1, static_cast<int64_t>(pieces_.size()), [&](int64_t i) { Convolve(pieces_[i], tensors, workspace, own); });
+  }
+
+ private:
+  /*! Images in the layout that the kernels read, at an offset of the shared memory. */
+  struct Source {
+    int64_t image, last_image, offset, floats;
+  };
+  struct Copy {
+    size_t source;
+    Reorder reorder;
+  };
+  struct Piece {
+    size_t source;
+    int64_t group, filter, filters;
+    std::shared_ptr<Kernel> kernel;
+    std::shared_ptr<Buffer> weights;
+    Reorder copy;
+  };
+
+  /*! With groups, each piece reads channels of its own, and copies them itself. */
+  bool shared_source() const { return shape_.groups == 1; }
+
+  /*! Whole groups, or blocks of filters: large ones unless threads would have nothing to do. */
+  std::vector<std::pair<int64_t, int64_t>> FilterParts(int64_t wanted, int64_t threads) const {
+    int64_t filters = shape_.y[1], group = filters / shape_.groups;
+    if (shape_.groups > 1) return Parts(filters, CeilDiv(kBlock, group) * group, wanted);
+    for (int64_t unit : {4 * kBlock, 2 * kBlock}) {
+      if (filters / unit * shape_.x[0] >= threads) return Parts(filters, unit, wanted);
+    }
+    return Parts(filters, kBlock, wanted);
+  }
+
+  void AddPiece(std::pair<int64_t, int64_t> images, std::pair<int64_t, int64_t> filters, const float* weights,
+                const Activation& activation) {
+    int64_t per_group = shape_.y[1] / shape_.groups, count = filters.second - filters.first;
+    int64_t groups = shape_.groups == 1 ? 1 : count / per_group, batch = images.second - images.first;
+    Piece piece{sources_.size() - 1, shape_.groups == 1 ? 0 : filters.first / per_group, filters.first, count, nullptr, nullptr, {}};
+    std::shared_ptr<Kernel>& kernel = kernels_[{batch, count}];
+    if (kernel == nullptr) {
+      Descriptor& layout = layouts_[batch];  // one for all kernels of these images
+      kernel = std::make_shared<Kernel>(shape_, batch, groups, count, residual_, activation, shared_source() ? layout : nullptr);
+      layout = kernel->source;
+    }
+    piece.kernel = kernel;
+    std::shared_ptr<Buffer>& own = weights_[{batch, filters.first}];
+    if (own == nullptr) own = MakeWeights(*kernel, piece.group, groups, filters.first, count, weights);
+    piece.weights = own;
+    scratch_ = std::max(scratch_, Floats(kernel->scratchpad));
+    if (kernel->copies_result()) {
+      result_ = std::max(result_, CeilDiv(Floats(kernel->result), kBlock) * kBlock);
+      scratch_ = std::max({scratch_, kernel->in.scratch(), kernel->out.scratch()});
+    }
+    if (!shared_source() && kernel->copies_source()) {
+      piece.copy = Reorder(kernel->plain_source, kernel->source);
+      source_ = std::max(source_, CeilDiv(Floats(kernel->source), kBlock) * kBlock);
+      scratch_ = std::max(scratch_, piece.copy.scratch());
+    }
+    pieces_.push_back(std::move(piece));
+  }
+
+  std::shared_ptr<Buffer> MakeWeights(const Kernel& kernel, int64_t group, int64_t groups, int64_t filter, int64_t filters,
+                                      const float* weights) const {
+    int64_t taps = Count(shape_.kernel), channels = shape_.x[1] / shape_.groups, per_group = shape_.y[1] / shape_.groups;
+    int64_t own = filters / groups;  // of each group
+    Extents extents{groups, own, channels}, strides{per_group * channels * taps, channels * taps, taps};
+    const float* first = weights + group * strides[0];
+    if (shape_.transposed) strides = {channels * per_group * taps, taps, per_group * taps};
+    if (shape_.groups == 1) first += filter * strides[1];
+    if (shape_.groups == 1) {
+      extents.erase(extents.begin());
+      strides.erase(strides.begin());
+    }
+    for (size_t axis = 0; axis < shape_.kernel.size(); ++axis) {
+      extents.push_back(shape_.kernel[axis]);
+      strides.push_back(Count(shape_.kernel, axis + 1));
+    }
+    auto made = std::make_shared<Buffer>(Floats(kernel.weights));
+    Reorder reorder(Strided(extents, strides), kernel.weights);
+    Buffer scratch(reorder.scratch() + 1);
+    reorder.Run(first, made->data(), scratch.data());
+    return made;
+  }
+
+  /*! Copies of the latest source, a block of channels or more each. */
+  void AddCopies(int64_t wanted) {
+    Source& part = sources_.back();
+    int64_t batch = part.last_image - part.image;
+    const Kernel& kernel = *pieces_.back().kernel;
+    if (!kernel.copies_source()) return;
+    part.floats = CeilDiv(Floats(kernel.source), kBlock) * kBlock;
+    for (auto channels : Parts(shape_.x[1], kBlock, CeilDiv(wanted, shape_.x[0]))) {
+      Extents extents = With(batch, channels.second - channels.first, shape_.x), offsets(extents.size(), 0);
+      offsets[1] = channels.first;
+      copies_.push_back({sources_.size() - 1, Reorder(Part(kernel.plain_source, extents, offsets), Part(kernel.source, extents, offsets))});
+      scratch_ = std::max(scratch_, copies_.back().reorder.scratch());
+    }
+  }
+
+  void Convolve(const Piece& piece, const Tensors& tensors, const Workspace& workspace, float* own) const {
+    const Kernel& kernel = *piece.kernel;
+    const Source& part = sources_[piece.source];
+    float *result = own + source_, *scratch = result + result_;
+    int64_t channels = shape_.x[1] / shape_.groups, plane = Count(shape_.y, 2), first = part.image * Count(shape_.y, 1) + piece.filter * plane;
+    const float* x = tensors.x + part.image * Count(shape_.x, 1) + piece.group * channels * Count(shape_.x, 2);
+    if (kernel.copies_source()) {
+      if (shared_source()) {
+        x = workspace.shared.data() + part.offset;
+      } else {
+        piece.copy.Run(x, own, scratch);
+        x = own;
+      }
+    }
+    if (!kernel.copies_result()) result = tensors.y + first;
+    if (tensors.residual != nullptr) {
+      if (kernel.copies_result()) {
+        kernel.in.Run(tensors.residual + first, result, scratch);
+      } else {
+        CopyPlanes(tensors.residual + first, result, part.last_image - part.image, piece.filters * plane);
+      }
+    }
+    Memory source(kernel.source, x), weights(kernel.weights, piece.weights->data()), bias(kernel.bias, bias_.data() + piece.filter);
+    Memory target(kernel.result, result), room(kernel.scratchpad, scratch);
+    Execute(kernel.primitive, {{DNNL_ARG_SRC, source.get()},
+                               {DNNL_ARG_WEIGHTS, weights.get()},
+                               {DNNL_ARG_BIAS, bias.get()},
+                               {DNNL_ARG_DST, target.get()},
+                               {DNNL_ARG_SCRATCHPAD, room.get()}});
+    if (kernel.copies_result()) kernel.out.Run(result, tensors.y + first, scratch);
+  }
+
+  void CopyPlanes(const float* from, float* to, int64_t images, int64_t floats) const {
+    for (int64_t i = 0; i < images; ++i) std::memcpy(to + i * Count(shape_.y, 1), from + i * Count(shape_.y, 1), floats * sizeof(float));
+  }
+
+  Shape shape_;
+  Buffer bias_;
+  bool residual_;
+  std::vector<Source> sources_;
+  std::vector<Copy> copies_;
+  std::vector<Piece> pieces_;
+  std::map<std::pair<int64_t, int64_t>, std::shared_ptr<Kernel>> kernels_;
+  std::map<std::pair<int64_t, int64_t>, std::shared_ptr<Buffer>> weights_;
+  std::map<int64_t, Descriptor> layouts_;
+  /*! Floats that each task needs for its copies of x and y, and for oneDNN. */
+  int64_t source_ = 0, result_ = 0, scratch_ = 0;
+};
+
+}  // namespace onednn
+}  // namespace collage
+
+#endif  // COLLAGE_RUNTIME_ONEDNN_CONVOLUTION_H_

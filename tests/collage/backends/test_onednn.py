@@ -1,0 +1,230 @@
+"""The `onednn` backend: what it takes, and that it computes it on any number of threads, here and where deployed."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+from tvm import relax
+
+from collage.backends.onednn import OneDNNBackend
+from collage.build import build, compile_partitioned
+from collage.errors import CodegenError, CompiledModelError
+from collage.runtime import engines
+from collage.runtime.onednn import native
+from collage.runtime.threads import configure_threads
+from collage.testing import fresh
+from tests.collage.backends.one_partition import Body, as_one_partition, check, function_of, labels, network
+
+nn, op = relax.op.nn, relax.op
+BACKEND = OneDNNBackend()
+
+ACTIVATIONS: dict[str, Any] = {
+    "none": lambda emit, v: v,
+    "relu": lambda emit, v: nn.relu(emit(v)),
+    "clip": lambda emit, v: op.clip(emit(v), -0.5, 6.0),
+    "leaky relu": lambda emit, v: nn.leakyrelu(emit(v), 0.2),
+    "sigmoid": lambda emit, v: op.sigmoid(emit(v)),
+    "tanh": lambda emit, v: op.tanh(emit(v)),
+    "silu": lambda emit, v: nn.silu(emit(v)),
+    "gelu": lambda emit, v: nn.gelu(emit(v)),
+    "gelu by tanh": lambda emit, v: nn.gelu_tanh(emit(v)),
+}
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_drawn_images_give_what_the_definition_gives(seed: int) -> None:
+    """Kernels of one tap and of many, groups, batches, channels that fill no vector, in pieces of every kind."""
+    rng = random.Random(seed)
+    batch, groups = rng.choice((1, 1, 1, 3, 9)), rng.choice((1, 1, 1, 2, 8))
+    channels, filters = groups * rng.choice((1, 3, 16, 20)), groups * rng.choice((1, 5, 16, 40))
+    kernel = (1, 1) if seed % 3 == 0 else (rng.choice((1, 2, 3)), rng.choice((1, 3, 5)))
+    height, width = rng.choice((7, 14, 30)), rng.choice((8, 17, 29))
+    strides, dilation = (rng.choice((1, 1, 2)), rng.choice((1, 1, 2, 3))), (rng.choice((1, 1, 2)), 1)
+    padding = [0] * 4 if seed % 2 else [rng.randrange(3) for _ in range(4)]
+    extents = [
+        (extent + padding[i] + padding[i + 2] - dilation[i] * (kernel[i] - 1) - 1) // strides[i] + 1
+        for i, extent in enumerate((height, width))
+    ]
+    add_bias, add_residual = rng.random() < 0.7, rng.random() < 0.5
+    activation = rng.choice(list(ACTIVATIONS))
+
+    def body(emit: Any, weight: Any, x: Any, y: Any = None) -> Any:
+        value = nn.conv2d(
+            x,
+            weight(filters, channels // groups, *kernel),
+            strides=strides,
+            padding=padding,
+            dilation=dilation,
+            groups=groups,
+        )
+        if add_bias:
+            value = op.add(emit(value), weight(1, filters, 1, 1))
+        if y is not None:
+            value = op.add(y, emit(value))
+        return ACTIVATIONS[activation](emit, value)
+
+    images = [(batch, channels, height, width), *([(batch, filters, *extents)] if add_residual else [])]
+    check(BACKEND, images, body, threads=rng.choice((1, 2, 5)))
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+@pytest.mark.parametrize("kernel", [1, 3])
+def test_activations(name: str, kernel: int) -> None:
+    def body(emit: Any, weight: Any, x: Any) -> Any:
+        value = nn.conv2d(x, weight(24, 20, kernel, kernel), padding=(kernel // 2, kernel // 2))
+        return ACTIVATIONS[name](emit, op.add(emit(value), weight(1, 24, 1, 1)))
+
+    check(BACKEND, [(1, 20, 9, 9)], body)
+
+
+@pytest.mark.parametrize("batch", [1, 5])
+@pytest.mark.parametrize("kernel", [(1, 1, 1), (3, 3, 3), (1, 2, 3)])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_volumes(batch: int, kernel: tuple[int, ...], stride: int) -> None:
+    def body(emit: Any, weight: Any, x: Any) -> Any:
+        return op.add(emit(nn.conv3d(x, weight(24, 20, *kernel), strides=stride)), weight(24, 1, 1, 1))
+
+    check(BACKEND, [(batch, 20, 5, 12, 9)], body)
+
+
+@pytest.mark.parametrize("kernel", [1, 3])
+def test_sequences(kernel: int) -> None:
+    check(BACKEND, [(2, 20, 31)], lambda emit, weight, x: nn.conv1d(x, weight(24, 20, kernel), padding=(kernel // 2,)))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "stride", "groups", "more"), [(4, 2, 1, 0), (3, 2, 1, 1), (3, 1, 4, 0), (2, 2, 8, 0)]
+)
+@pytest.mark.parametrize("batch", [1, 3])
+def test_transposed_convolutions(batch: int, kernel: int, stride: int, groups: int, more: int) -> None:
+    def body(emit: Any, weight: Any, x: Any) -> Any:
+        weights, padding = weight(32, 48 // groups, kernel, kernel), (kernel // 2 - 1,) * 2 if kernel > 2 else (0, 0)
+        value = nn.conv2d_transpose(
+            x, weights, strides=(stride, stride), padding=padding, output_padding=(more, more), groups=groups
+        )
+        return nn.relu(emit(op.add(emit(value), weight(1, 48, 1, 1))))
+
+    check(BACKEND, [(batch, 32, 7, 9)], body)
+
+
+def block(emit: Any, weight: Any, x: Any, y: Any) -> Any:
+    """A convolution with bias, residual and relu."""
+    value = emit(op.add(emit(nn.conv2d(x, weight(48, 32, 3, 3), padding=(1, 1))), weight(1, 48, 1, 1)))
+    return nn.relu(emit(op.add(value, y)))
+
+
+def projection(emit: Any, weight: Any, x: Any, y: Any) -> Any:
+    """The same, of one tap."""
+    value = emit(op.add(emit(nn.conv2d(x, weight(48, 32, 1, 1))), weight(1, 48, 1, 1)))
+    return nn.relu(emit(op.add(value, y)))
+
+
+SHAPES = [(1, 32, 28, 28), (1, 48, 28, 28)]
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5, 16])
+@pytest.mark.parametrize("body", [block, projection])
+def test_any_number_of_threads(threads: int, body: Body) -> None:
+    """More than the pool has, too: a model may run where there are fewer than it was compiled for."""
+    configure_threads(2)
+    check(BACKEND, SHAPES, body, threads)
+
+
+def test_two_partitions_share_their_workspace() -> None:
+    """The second one needs more of it than the first."""
+    engines.register()
+    rng = np.random.default_rng(0)
+
+    def machine(channels: int) -> Any:
+        shapes = [(1, channels, 28, 28)]
+        module = as_one_partition(BACKEND, shapes, lambda emit, weight, x: nn.conv2d(x, weight(48, channels, 3, 3)))
+        return relax.VirtualMachine(compile_partitioned(module, [BACKEND], 2), tvm.cpu())["main"]
+
+    small, large = machine(8), machine(64)
+    images = [tvm.runtime.tensor(rng.uniform(-1, 1, (1, channels, 28, 28)).astype("f")) for channels in (8, 64)]
+    first = small(images[0]).numpy()
+    large(images[1])
+    np.testing.assert_array_equal(small(images[0]).numpy(), first)
+
+
+@pytest.mark.parametrize("body", [block, projection])
+def test_an_exported_model_runs_in_a_process_of_its_own(body: Body, tmp_path: Path) -> None:
+    module = as_one_partition(BACKEND, SHAPES, body)
+    arrays = [np.random.default_rng(1).uniform(-2, 2, shape).astype(np.float32) for shape in SHAPES]
+    compiled = build(module, [BACKEND], threads=2)
+    compiled.export(tmp_path / "model.so")
+    np.savez(tmp_path / "in.npz", *arrays)
+    fresh.run("collage.testing.deployed_process", [str(tmp_path / name) for name in ("model.so", "in.npz", "out.npz")])
+    with np.load(tmp_path / "out.npz") as data:
+        np.testing.assert_array_equal(data["arr_0"], compiled(*arrays))
+
+
+def test_openmp_makes_no_threads() -> None:
+    """Those that the process has are TVM's; and what the caller had asked of OpenMP stays."""
+    printed = fresh.run("tests.collage.backends.onednn_threads", [])
+    before, after, kept = map(int, printed.split())
+    assert before == after and kept == 7
+
+
+def test_every_part_of_a_block_is_a_candidate() -> None:
+    found = labels(BACKEND, network("float32", SHAPES, block))
+    assert found == ["onednn.conv", "onednn.conv_add", "onednn.conv_add_add", "onednn.conv_add_add_act"]
+
+
+REFUSED: dict[str, tuple[tuple[int, ...], Body]] = {
+    "channels last": (
+        (1, 9, 9, 8),
+        lambda emit, weight, x: nn.conv2d(x, weight(8, 3, 3, 8), data_layout="NHWC", kernel_layout="OHWI"),
+    ),
+    "weights that are computed": ((8, 8, 3, 3), lambda emit, weight, x: nn.conv2d(weight(1, 8, 9, 9), x)),
+    "a product": ((8, 8), lambda emit, weight, x: op.matmul(x, weight(8, 8))),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_it_does_not_compute_is_no_candidate(name: str) -> None:
+    shape, body = REFUSED[name]
+    assert labels(BACKEND, network("float32", [shape], body)) == []
+
+
+def test_other_dtypes_are_no_candidates() -> None:
+    assert labels(BACKEND, network("float16", SHAPES, block)) == []
+
+
+def test_what_is_no_blob_is_refused() -> None:
+    with pytest.raises(CompiledModelError, match="not the blob of a partition"):
+        engines.create("onednn", b"ONNX" + bytes(300), {"threads": 1})
+
+
+def test_tensors_of_another_size_are_refused() -> None:
+    blob = BACKEND.engine_blob(function_of(as_one_partition(BACKEND, SHAPES, block)))
+    run = engines.create("onednn", blob, {"threads": 1})
+    wrong = [tvm.runtime.tensor(np.zeros(shape, "f")) for shape in ((1, 32, 27, 28), SHAPES[1], SHAPES[1])]
+    with pytest.raises(ValueError, match="has 24192 elements, not 25088"):
+        run(*wrong)
+    with pytest.raises(ValueError, match="takes 3 tensors"):
+        run(*wrong[:2])
+
+
+def test_without_its_wheels_it_says_how_to_get_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    blob = BACKEND.engine_blob(function_of(as_one_partition(BACKEND, SHAPES, block)))
+    monkeypatch.setattr(native, "_LIBRARY", ("onednn-of-nobody", "lib/libdnnl.so.3"))
+    native._load.cache_clear()
+    state = BACKEND.availability()
+    assert not state.available and state.reason == "onednn-of-nobody not installed: `pip install collage-tvm[onednn]`"
+    with pytest.raises(CompiledModelError, match=r"needs oneDNN, which is not installed: `pip install collage-tvm\["):
+        engines.create("onednn", blob, {"threads": 1})
+    native._load.cache_clear()
+
+
+def test_without_headers_a_candidate_has_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "_HEADER", ("onednn-of-nobody", "include/oneapi/dnnl/dnnl.h"))
+    native.ENGINE.forget()
+    with pytest.raises(CodegenError, match="oneDNN's headers are not installed"):
+        BACKEND.engine_blob(function_of(as_one_partition(BACKEND, SHAPES, block)))
+    native.ENGINE.forget()
