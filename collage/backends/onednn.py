@@ -1,4 +1,4 @@
-"""oneDNN on the CPU: a library-style backend of convolutions and transposed convolutions with their epilogues.
+"""oneDNN on the CPU: a library-style backend of convolutions, transposed ones too, and products with their epilogues.
 
 oneDNN is Intel's library of kernels (https://github.com/uxlfoundation/oneDNN), as its wheels on PyPI bring it. Networks
 keep their layout, channels first: convolutions of one tap are matrix products of it as it lies; others are copied into
@@ -7,12 +7,17 @@ the layouts that oneDNN chooses, and back. It runs on TVM's threads, one thread 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
+
+from tvm import relax
 
 from collage.backends.base import Availability, Backend, Style
 from collage.backends.composite import Composite
-from collage.backends.problem import Binding, Problem, Unsupported, compact, is_read_by, problem_of
+from collage.backends.matmul_chain import read_chain
+from collage.backends.matmul_patterns import matmul_blob, matmul_patterns
+from collage.backends.problem import Binding, Problem, Unsupported, compact, is_read_by, problem_of, shape_of
 from collage.backends.problem_convolution import FORWARD, TRANSPOSED, convolution_patterns, read_convolution
 from collage.backends.problem_epilogue import ACTIVATIONS
 from collage.backends.source_digest import source_digest
@@ -26,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class OneDNNBackend(Backend):
-    """Convolutions of float32 in one to three dimensions, grouped, dilated and transposed."""
+    """float32: convolutions in one to three dimensions, grouped, dilated and transposed; matrix products."""
 
     name: ClassVar[str] = "onednn"
     style: ClassVar[Style] = "library"
@@ -48,6 +53,7 @@ class OneDNNBackend(Backend):
             [
                 *convolution_patterns("onednn.conv", FORWARD, ACTIVATIONS, is_supported),
                 *convolution_patterns("onednn.conv_transpose", TRANSPOSED, ACTIVATIONS, is_supported),
+                *matmul_patterns("onednn", ("float32",), with_erf=True),
             ]
         )
 
@@ -55,24 +61,25 @@ class OneDNNBackend(Backend):
         """Patterns and engine, as a digest of their code."""
         return {
             "code": source_digest(
-                *("backends/onednn.py", "backends/composite.py", "backends/problem*.py"),
+                *("backends/onednn.py", "backends/composite.py", "backends/problem*.py", "backends/matmul_*.py"),
                 *("runtime/blob.*", "runtime/host_engine.*", "runtime/onednn/*", "runtime/engines/onednn.py"),
             )
         }
 
     def engine_blob(self, function: Any) -> bytes:
-        """The convolution in numbers, and its weights; see `collage/runtime/onednn/engine.cc`."""
+        """The operation in numbers, and its weights; see `collage/runtime/onednn/engine.cc`."""
         composite = Composite.of(function)
-        problem = problem_of(composite, read)
         try:
             native.ENGINE.library()  # compiled here once, not by every process that measures
         except CompiledModelError as error:
             raise CodegenError(str(error)) from error
-        return problem_blob(problem, composite)
+        if composite.label.startswith("onednn.matmul"):
+            return product_blob(composite)
+        return convolution_blob(problem_of(composite, read), composite)
 
 
 def read(bindings: Sequence[Binding]) -> Problem:
-    """The problem that a partition's bindings are.
+    """The convolution that a partition's bindings are.
 
     Raises
     ------
@@ -95,10 +102,28 @@ def read(bindings: Sequence[Binding]) -> Problem:
 is_supported = is_read_by(read)
 
 
-def problem_blob(problem: Problem, composite: Composite) -> bytes:
-    """The blob of a problem whose operands are arguments of a partition, or weights."""
+def product_blob(composite: Composite) -> bytes:
+    """The blob of a matrix product."""
+    chain = read_chain(composite.bound)
+    read_from = {"lhs": chain.lhs, "rhs": chain.rhs, "bias": chain.bias, "residual": chain.residual}
+    return matmul_blob(
+        composite, chain, operands=arguments(composite, read_from), written=math.prod(shape_of(composite.result))
+    )
+
+
+def arguments(composite: Composite, read_from: Mapping[str, Any]) -> dict[str, dict[str, int]]:
+    """Which arguments of the partition's function are read, and how many elements they have."""
+    return {
+        role: {"arg": composite.arguments[expr], "floats": math.prod(shape_of(expr))}
+        for role, expr in read_from.items()
+        if isinstance(expr, relax.Var)
+    }
+
+
+def convolution_blob(problem: Problem, composite: Composite) -> bytes:
+    """The blob of a convolution whose operands are arguments of a partition, or weights."""
     settings, kernel = problem.settings, problem.operands["w"].view.dims[2:]
-    read_from = {role: problem.operands[role].expr for role in ("x", "residual") if role in problem.operands}
+    read_from = {role: operand.expr for role, operand in problem.operands.items()}
     activation = [step for step in settings["epilogue"] if step["mode"] != "add"]
     padded = any(settings["pre_padding"]) or any(settings["post_padding"])
     pointwise = problem.op == "conv" and settings["groups"] == 1 and not padded and set(kernel) == {1}
@@ -112,7 +137,8 @@ def problem_blob(problem: Problem, composite: Composite) -> bytes:
         "before": settings["pre_padding"],
         "after": settings["post_padding"],
         "groups": settings["groups"],
-        "operands": {role: {"arg": composite.arguments[expr]} for role, expr in read_from.items()},
+        "operands": arguments(composite, read_from),
+        "written": math.prod(problem.result.dims),
         "arguments": composite.count + 1,
         **({"activation": activation[0]} if activation else {}),
         **({"pointwise": True} if pointwise else {}),

@@ -8,38 +8,56 @@
 #include <algorithm>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "../host_engine.h"
 #include "convolution.h"
 #include "pointwise.h"
+#include "product.h"
 
 namespace collage {
 namespace onednn {
 
-/*! A partition: y = act(op(x) + bias + residual). */
+/*! With three axes after the first `from` extents. */
+Extents Lifted(Extents extents, size_t from) {
+  extents.insert(extents.begin() + from, from + 3 - extents.size(), 1);
+  return extents;
+}
+
+std::unique_ptr<Operation> MakeConvolution(const Blob& blob, int64_t threads) {
+  const json::Object& header = blob.header;
+  Shape shape{Text(header, "op") == "conv_transpose", Ints(header, "x"), Ints(header, "y"), Ints(header, "kernel"), Ints(header, "stride"),
+              Ints(header, "dilation"), Ints(header, "before"), Ints(header, "after"), Int(header, "groups")};
+  const float* weights = Weight(blob, "w", shape.x[1] * shape.y[1] / shape.groups * Count(shape.kernel));
+  const float* bias = Has(Child(header, "tensors"), "bias") ? Weight(blob, "bias", shape.y[1]) : nullptr;
+  Activation activation;
+  if (Has(header, "activation")) activation = Activation::Read(Text(Child(header, "activation"), "mode"), Child(header, "activation"));
+  if (Has(header, "pointwise")) {
+    return std::make_unique<Pointwise>(Lifted(shape.x, 2), Lifted(shape.y, 2), Lifted(shape.stride, 0), weights, bias, activation, threads);
+  }
+  return std::make_unique<Convolution>(shape, weights, bias, Has(Child(header, "operands"), "residual"), activation, threads);
+}
+
+/*! A partition: an operation, and where its tensors are among the arguments. */
 class Partition {
  public:
   Partition(const ffi::Bytes& bytes, const std::string& options) {
     OneThread one;
     Blob blob(bytes);
     threads_ = Int(ParseObject(options), "threads");
-    const json::Object& header = blob.header;
-    json::Object operands = Child(header, "operands");
-    count_ = Int(header, "arguments");
-    x_ = Int(Child(operands, "x"), "arg");
-    if (Has(operands, "residual")) residual_ = Int(Child(operands, "residual"), "arg");
-    Activation activation = Has(header, "activation") ? Activation::Read(Child(header, "activation")) : Activation{};
-    Shape shape{Text(header, "op") == "conv_transpose", Ints(header, "x"), Ints(header, "y"), Ints(header, "kernel"),
-                Ints(header, "stride"), Ints(header, "dilation"), Ints(header, "before"), Ints(header, "after"),
-                Int(header, "groups")};
-    read_ = Count(shape.x);
-    written_ = Count(shape.y);
-    const float* weights = Weight(blob, "w", shape.x[1] * shape.y[1] / shape.groups * Count(shape.kernel));
-    const float* bias = Has(Child(header, "tensors"), "bias") ? Weight(blob, "bias", shape.y[1]) : nullptr;
-    if (Has(header, "pointwise")) {
-      operation_ = std::make_unique<Pointwise>(Lifted(shape.x, 2), Lifted(shape.y, 2), Lifted(shape.stride, 0), weights, bias, activation, threads_);
+    count_ = Int(blob.header, "arguments");
+    json::Object operands = Child(blob.header, "operands");
+    for (const auto& [name, place] : Places()) {
+      if (!Has(operands, name)) continue;
+      json::Object operand = Child(operands, name);
+      arguments_.push_back({Int(operand, "arg"), Int(operand, "floats"), place});
+    }
+    written_ = Int(blob.header, "written");
+    if (Text(blob.header, "op") == "matmul") {
+      operation_ = std::make_unique<Product>(blob, threads_);
     } else {
-      operation_ = std::make_unique<Convolution>(shape, weights, bias, residual_ >= 0, activation, threads_);
+      operation_ = MakeConvolution(blob, threads_);
     }
   }
 
@@ -50,8 +68,9 @@ class Partition {
     Workspace* workspace = &own;  // the caller's, in the tasks too
     operation_->Reserve(workspace);
     Agenda agenda;
-    Tensors tensors{Argument(args, x_, read_), residual_ < 0 ? nullptr : Argument(args, residual_, written_),
-                    Argument(args, count_ - 1, written_)};
+    Tensors tensors{};
+    for (const Read& read : arguments_) tensors.*(read.place) = Argument(args, read.argument, read.floats);
+    tensors.y = Argument(args, count_ - 1, written_);
     OnPool(std::min(threads_, operation_->tasks()), operation_->barriers(), [&](int64_t task, const auto& barrier) {
       OneThread one;
       operation_->Run(tensors, *workspace, &agenda, task, barrier);
@@ -59,13 +78,18 @@ class Partition {
   }
 
  private:
-  /*! With three axes after the first `from` extents. */
-  static Extents Lifted(Extents extents, size_t from) {
-    extents.insert(extents.begin() + from, from + 3 - extents.size(), 1);
-    return extents;
+  using Place = const float* Tensors::*;
+  struct Read {
+    int64_t argument, floats;
+    Place place;
+  };
+
+  static std::vector<std::pair<const char*, Place>> Places() {
+    return {{"x", &Tensors::x}, {"lhs", &Tensors::lhs}, {"rhs", &Tensors::rhs}, {"bias", &Tensors::bias}, {"residual", &Tensors::residual}};
   }
 
-  int64_t count_ = 0, x_ = 0, residual_ = -1, threads_ = 1, read_ = 0, written_ = 0;
+  int64_t count_ = 0, threads_ = 1, written_ = 0;
+  std::vector<Read> arguments_;
   std::unique_ptr<Operation> operation_;
 };
 

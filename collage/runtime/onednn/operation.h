@@ -5,45 +5,16 @@
 #define COLLAGE_RUNTIME_ONEDNN_OPERATION_H_
 
 #include <functional>
-#include <limits>
-#include <string>
 #include <vector>
 
-#include "primitive.h"
+#include "epilogue.h"
 
 namespace collage {
 namespace onednn {
 
-/*! One step after the sums, as oneDNN names it; none without a kind. */
-struct Activation {
-  dnnl_alg_kind_t kind = dnnl_alg_kind_undef;
-  float alpha = 0.0f, beta = 0.0f;
-
-  /*! Of one step of an epilogue in the blob's header. */
-  static Activation Read(const json::Object& step) {
-    std::string mode = Text(step, "mode");
-    if (mode == "relu") return {dnnl_eltwise_relu};
-    if (mode == "leaky_relu") return {dnnl_eltwise_relu, static_cast<float>(Real(step, "slope"))};
-    if (mode == "clip") return {dnnl_eltwise_clip, static_cast<float>(Real(step, "low")), static_cast<float>(Real(step, "high"))};
-    if (mode == "sigmoid") return {dnnl_eltwise_logistic};
-    if (mode == "tanh") return {dnnl_eltwise_tanh};
-    if (mode == "silu") return {dnnl_eltwise_swish, 1.0f};
-    if (mode == "gelu") return {dnnl_eltwise_gelu_erf};
-    if (mode == "gelu_tanh") return {dnnl_eltwise_gelu_tanh};
-    TVM_FFI_THROW(ValueError) << "no activation is called " << mode;
-  }
-
-  /*! Whether it is a slope below zero, and bounds. */
-  bool is_linear() const { return kind == dnnl_alg_kind_undef || kind == dnnl_eltwise_relu || kind == dnnl_eltwise_clip; }
-  float slope() const { return kind == dnnl_eltwise_relu ? alpha : 1.0f; }
-  float low() const { return kind == dnnl_eltwise_clip ? alpha : -std::numeric_limits<float>::infinity(); }
-  float high() const { return kind == dnnl_eltwise_clip ? beta : std::numeric_limits<float>::infinity(); }
-};
-
-/*! One call's tensors; the residual is null where there is none. */
+/*! One call's arguments; null where a partition has none. Convolutions read `x`, products `lhs` and `rhs`. */
 struct Tensors {
-  const float* x;
-  const float* residual;
+  const float *x, *lhs, *rhs, *bias, *residual;
   float* y;
 };
 
@@ -59,7 +30,7 @@ struct Workspace {
   }
 };
 
-/*! y = act(op(x) + bias + residual), in phases between which tasks wait for each other. */
+/*! y = act(op + bias + residual), in phases between which tasks wait for each other. */
 class Operation {
  public:
   virtual ~Operation() = default;

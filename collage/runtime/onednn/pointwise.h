@@ -20,26 +20,6 @@ namespace onednn {
 /*! Filters that are worth a piece; with fewer, positions are dealt out, by whole cache lines. */
 constexpr int64_t kFiltersPerPiece = 64, kPositionsPerLine = 16;
 
-/*! oneDNN's elementwise operation on floats that lie side by side, in place. */
-class Elementwise {
- public:
-  Elementwise() = default;
-  Elementwise(const Activation& activation, int64_t floats) : tensor_(Strided({floats}, {1})) {
-    dnnl_primitive_desc_t made;
-    COLLAGE_ONEDNN_CALL(dnnl_eltwise_forward_primitive_desc_create, &made, Engine(), dnnl_forward_inference, activation.kind,
-                        tensor_.get(), tensor_.get(), activation.alpha, activation.beta, nullptr);
-    primitive_ = Make(Own(made));
-  }
-  void Run(float* data) const {
-    Memory memory(tensor_, data);
-    Execute(primitive_, {{DNNL_ARG_SRC, memory.get()}, {DNNL_ARG_DST, memory.get()}});
-  }
-
- private:
-  Descriptor tensor_;
-  Primitive primitive_;
-};
-
 class Pointwise : public Operation {
  public:
   /*! Extents are of images x channels x three axes; `stride` has those three. The bias is null where there is none. */
@@ -106,20 +86,9 @@ class Pointwise : public Operation {
     for (int64_t f = piece.filter; f < piece.last_filter; ++f) {
       int64_t row = (f - piece.filter) * positions_;
       const float* residual = tensors.residual == nullptr ? nullptr : tensors.residual + offset + row;
-      Finish(y + row, residual, bias_.data()[f], count);
+      Finish(activation_, y + row, residual, count, [bias = bias_.data()[f]](int64_t) { return bias; });
     }
     if (!activation_.is_linear()) elementwise_.at((piece.last_filter - piece.filter) * positions_).Run(y);
-  }
-
-  /*! Bias, residual, slope and bounds; with no activation, or another one, these change nothing. */
-  void Finish(float* y, const float* residual, float bias, int64_t count) const {
-    float slope = activation_.slope(), low = activation_.low(), high = activation_.high();
-    for (int64_t i = 0; i < count; ++i) {
-      float value = y[i] + bias + (residual == nullptr ? 0.0f : residual[i]);
-      value = value < 0.0f ? value * slope : value;
-      value = value < low ? low : value;
-      y[i] = value > high ? high : value;
-    }
   }
 
   Extents x_, y_, stride_;

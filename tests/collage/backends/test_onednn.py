@@ -112,6 +112,79 @@ def test_transposed_convolutions(batch: int, kernel: int, stride: int, groups: i
     check(BACKEND, [(batch, 32, 7, 9)], body)
 
 
+def dense(columns: int, *parts: str) -> Body:
+    """A linear layer with parts of an epilogue."""
+
+    def body(emit: Any, weight: Any, x: Any, *rest: Any) -> Any:
+        rows = int(x.ty.shape[-1])
+        value = op.matmul(x, weight(rows, columns))
+        for part in parts:
+            value = emit(value)
+            value = PARTS[part](emit, weight, value, columns, rest)
+        return value
+
+    return body
+
+
+def _scalar(x: Any, value: float) -> Any:
+    return relax.const(value, str(x.ty.dtype))
+
+
+def _gelu_by_erf(emit: Any, _weight: Any, x: Any, *_: Any) -> Any:
+    gate = emit(op.add(emit(op.erf(emit(op.multiply(x, _scalar(x, 0.70710678))))), _scalar(x, 1.0)))
+    return op.multiply(emit(op.multiply(x, gate)), _scalar(x, 0.5))
+
+
+def _gelu_by_tanh(emit: Any, _weight: Any, x: Any, *_: Any) -> Any:
+    cube = emit(op.multiply(emit(op.power(x, _scalar(x, 3.0))), _scalar(x, 0.044715)))
+    inner = emit(op.tanh(emit(op.multiply(emit(op.add(x, cube)), _scalar(x, 0.7978845608)))))
+    return op.multiply(emit(op.multiply(x, _scalar(x, 0.5))), emit(op.add(inner, _scalar(x, 1.0))))
+
+
+PARTS: dict[str, Any] = {
+    "bias": lambda emit, weight, x, columns, rest: op.add(x, weight(columns)),
+    "residual": lambda emit, weight, x, columns, rest: op.add(x, rest[0]),
+    "relu": lambda emit, weight, x, columns, rest: nn.relu(x),
+    "gelu": _gelu_by_erf,
+    "gelu by tanh": _gelu_by_tanh,
+    "the operator gelu": lambda emit, weight, x, columns, rest: nn.gelu(x),
+    "scale": lambda emit, weight, x, columns, rest: op.multiply(x, _scalar(x, 0.125)),
+}
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+@pytest.mark.parametrize(("rows", "columns"), [(1, 40), (7, 100), (64, 24), (3, 1000)])
+@pytest.mark.parametrize(
+    "parts", [(), ("scale",), ("bias", "gelu"), ("bias", "residual", "relu"), ("gelu by tanh",), ("the operator gelu",)]
+)
+def test_linear_layers(rows: int, columns: int, parts: tuple[str, ...], threads: int) -> None:
+    shapes = [(1, rows, 33), *([(1, rows, columns)] if "residual" in parts else [])]
+    check(BACKEND, shapes, dense(columns, *parts), threads)
+
+
+def test_a_residual_and_a_left_hand_side_may_be_constants() -> None:
+    check(BACKEND, [(5, 8)], lambda emit, weight, x: op.add(emit(op.matmul(x, weight(8, 24))), weight(5, 24)))
+    check(BACKEND, [(8, 24)], lambda emit, weight, x: op.matmul(weight(5, 8), x))
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("batch", [1, 2])
+def test_attention_over_heads_that_are_permuted(batch: int, threads: int) -> None:
+    """Queries by transposed keys, and the sum of values back in the order of the network: nothing is moved."""
+    shapes = [(batch, 16, 4, 8), (batch, 16, 4, 8)]
+
+    def scores(emit: Any, weight: Any, q: Any, k: Any) -> Any:
+        queries, keys = emit(op.permute_dims(q, (0, 2, 1, 3))), emit(op.permute_dims(k, (0, 2, 3, 1)))
+        return op.matmul(queries, keys)
+
+    def values(emit: Any, weight: Any, p: Any, v: Any) -> Any:
+        product = emit(op.matmul(p, emit(op.permute_dims(v, (0, 2, 1, 3)))))
+        return op.permute_dims(product, (0, 2, 1, 3))
+
+    check(BACKEND, shapes, scores, threads)
+    check(BACKEND, [(batch, 4, 16, 16), (batch, 16, 4, 8)], values, threads)
+
+
 def block(emit: Any, weight: Any, x: Any, y: Any) -> Any:
     """A convolution with bias, residual and relu."""
     value = emit(op.add(emit(nn.conv2d(x, weight(48, 32, 3, 3), padding=(1, 1))), weight(1, 48, 1, 1)))
@@ -182,7 +255,6 @@ REFUSED: dict[str, tuple[tuple[int, ...], Body]] = {
         lambda emit, weight, x: nn.conv2d(x, weight(8, 3, 3, 8), data_layout="NHWC", kernel_layout="OHWI"),
     ),
     "weights that are computed": ((8, 8, 3, 3), lambda emit, weight, x: nn.conv2d(weight(1, 8, 9, 9), x)),
-    "a product": ((8, 8), lambda emit, weight, x: op.matmul(x, weight(8, 8))),
 }
 
 

@@ -9,7 +9,8 @@ what is offered is what can be compiled.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -19,7 +20,7 @@ import tvm
 from tvm import relax
 
 from collage.backends.composite import dtype_of, static_shape
-from collage.backends.cuda.matmul_layout import MatmulLayout, UnsupportedLayout, View, matmul_layout, output_view
+from collage.backends.matmul_layout import MatmulLayout, UnsupportedLayout, View, matmul_layout, output_view
 from collage.errors import CodegenError
 
 
@@ -34,7 +35,7 @@ class MatmulChain:
     bias: a vector along the last axis, or None.
     residual: a tensor as large as the result that is added to it, or None.
     alpha: factor of the product.
-    activation: "none", "relu" or "gelu_tanh".
+    activation: "none", "relu", "gelu" (by the error function) or "gelu_tanh".
     permuted: the result is stored permuted.
     """
 
@@ -50,7 +51,7 @@ class MatmulChain:
     @property
     def label(self) -> str:
         """The parts in the order of computation, such as "matmul_bias_relu"."""
-        activation = {"none": "", "relu": "relu", "gelu_tanh": "gelu"}[self.activation]
+        activation = {"none": "", "relu": "relu", "gelu_tanh": "gelu", "gelu": "gelu_erf"}[self.activation]
         parts = [("scale", self.alpha != 1.0), ("permute", self.permuted), ("bias", self.bias is not None)]
         parts += [("residual", self.residual is not None), (activation, bool(activation))]
         return "_".join(["matmul", *(name for name, there in parts if there)])
@@ -94,9 +95,10 @@ def _read_epilogue(chain: MatmulChain, current: Any, bound: Mapping[Any, Any]) -
         if chain.permuted or chain.activation != "none":
             raise CodegenError(f"{readers[0][1].op.name} follows the end of the product's epilogue")
         if len(readers) > 1:
-            if not _is_tanh_gelu(current, bound):
-                raise CodegenError("the operators after the product are not the tanh form of GELU")
-            return replace(chain, activation="gelu_tanh")
+            activation = _gelu_form(current, bound)
+            if activation is None:
+                raise CodegenError("the operators after the product are no form of GELU")
+            return replace(chain, activation=activation)
         ((var, call),) = readers
         chain = _with(chain, call, current)
         current = var
@@ -109,8 +111,8 @@ def _with(chain: MatmulChain, call: Any, current: Any) -> MatmulChain:
         return chain
     if name == "nn.relu":
         return replace(chain, activation="relu")
-    if name == "nn.gelu_tanh":
-        return replace(chain, activation="gelu_tanh")
+    if name in ("nn.gelu", "nn.gelu_tanh"):
+        return replace(chain, activation=name.removeprefix("nn."))
     if name in ("multiply", "divide") and chain.bias is None and chain.residual is None:
         factor = _scalar(call.args[1] if call.args[0].same_as(current) else call.args[0])
         inverse = name == "divide" and call.args[0].same_as(current)
@@ -179,22 +181,25 @@ def _scalar(value: Any) -> float | None:
     return None
 
 
-_ARITHMETIC = {
+_ARITHMETIC: Mapping[str, Callable[..., Any]] = {
     "relax.add": np.add,
     "relax.subtract": np.subtract,
     "relax.multiply": np.multiply,
     "relax.divide": np.divide,
     "relax.power": np.power,
     "relax.tanh": np.tanh,
+    "relax.erf": np.vectorize(math.erf),
 }
 #: Half-precision networks hold the constants of GELU to three digits.
 _GELU_TOLERANCE = 2e-3
 
 
-def _is_tanh_gelu(current: Any, bound: Mapping[Any, Any]) -> bool:
-    """Whether the elementwise operators after `current` compute 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))).
+def _gelu_form(current: Any, bound: Mapping[Any, Any]) -> str | None:
+    """What the elementwise operators after `current` compute: "gelu", which is 0.5 x (1 + erf(x / sqrt(2))), or
+    "gelu_tanh", which is 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))); None when it is neither.
 
-    They are computed at some points: that holds however the formula is written.
+    They are computed at some points: that holds however the formula is written. The forms differ by less than what
+    half-precision constants cost; which one it is, its operators tell.
     """
     points = np.linspace(-6, 6, 49)
     values: dict[Any, Any] = {current: points}
@@ -204,7 +209,12 @@ def _is_tanh_gelu(current: Any, bound: Mapping[Any, Any]) -> bool:
             continue
         arguments = [values[a] if isinstance(a, relax.Var) and a in values else _scalar(a) for a in call.args]
         if call.op.name not in _ARITHMETIC or any(argument is None for argument in arguments):
-            return False
+            return None
         values[var] = last = _ARITHMETIC[call.op.name](*arguments)
-    gelu = 0.5 * points * (1 + np.tanh(np.sqrt(2 / np.pi) * (points + 0.044715 * points**3)))
-    return last is not None and bool(np.allclose(last, gelu, rtol=_GELU_TOLERANCE, atol=_GELU_TOLERANCE))
+    if any(call.op.name == "relax.erf" for call in bound.values()):
+        form, gate = "gelu", _ARITHMETIC["relax.erf"](points / np.sqrt(2))
+    else:
+        form, gate = "gelu_tanh", np.tanh(np.sqrt(2 / np.pi) * (points + 0.044715 * points**3))
+    gelu = 0.5 * points * (1 + gate)
+    same = last is not None and np.allclose(last, gelu, rtol=_GELU_TOLERANCE, atol=_GELU_TOLERANCE)
+    return form if same else None
