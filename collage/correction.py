@@ -4,7 +4,8 @@ A partition alone is timed with cold weights, on a machine that may be slower or
 was timed, and without what its neighbours leave in the caches and do to its threads. After a run end to end it is known
 what each partition of that placement took inside it, all in the same minute. Those numbers replace the isolated costs
 of the partitions that took part; all other costs of the same backend are scaled by how much its partitions, taken
-together, cost more or less inside than alone. Then the search is repeated, until it answers with what has been run.
+together, cost more or less inside than alone. Then the search is repeated, until it answers with what has been run; and
+once more with each set of backends that share their threads (`collage.pools`).
 """
 
 from __future__ import annotations
@@ -119,7 +120,7 @@ class Corrections:
 
 def refine(
     problem: SearchProblem,
-    search: Callable[[SearchProblem], Partitioning],
+    searches: Sequence[Callable[[SearchProblem], Partitioning | None]],
     found: Partitioning,
     rivals: Mapping[str, Partitioning],
     run: Callable[[Mapping[str, Partitioning]], Confirmation],
@@ -130,32 +131,37 @@ def refine(
     Parameters
     ----------
     problem: with isolated costs.
-    search: finds a placement for corrected costs.
+    searches: each finds placements for corrected costs, None where there is none; one is done when the next begins.
     found: the placement searched with isolated costs.
     rivals: name -> placement that takes part in every round, and whose partitions teach the corrections too.
     run: runs placements by turns, `SEARCHED` among them.
-    rounds: how often the search may be repeated.
+    rounds: how often each search may be repeated.
 
     Returns
     -------
     All rounds; the answer is the one whose placement lost least to, or won most over, the rivals of its own round.
     """
     corrections = Corrections(problem)
+    corrected = replace(problem, estimate=corrections.costs)
     done: list[Round] = []
-    corrected = problem
-    while True:
+
+    def learn(found: Partitioning) -> None:
+        nonlocal corrected
         confirmation = run({SEARCHED: found, **rivals})
         done.append(Round(found, _isolated(problem, found), confirmation))
         scale = _scale(done[0].confirmation, confirmation)
         for name, placement in {SEARCHED: found, **rivals}.items():
             seconds = confirmation.of(name).partition_seconds
             corrections.learn(placement.candidates, [s * scale for s in seconds])
-        corrected = replace(problem, estimate=corrections.costs)
-        if len(done) > rounds:
-            break
-        found = search(corrected)
-        if any(found.candidates == earlier.partitioning.candidates for earlier in done):
-            break
+        corrected = replace(problem, estimate=corrections.costs)  # which forgets the costs that it had
+
+    learn(found)
+    for search in searches:
+        for _ in range(rounds):
+            placement = search(corrected)
+            if placement is None or any(placement.candidates == earlier.partitioning.candidates for earlier in done):
+                break
+            learn(placement)
     best = min(range(len(done)), key=lambda i: (done[i].loss, i))
     total = corrected.partitioning(done[best].partitioning.candidates).cost.seconds
     return Refined(tuple(done), best, corrected, total / _scale(done[0].confirmation, done[best].confirmation))

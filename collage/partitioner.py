@@ -7,6 +7,7 @@ and the best is the `Plan` that is returned. Phase 4 is the plan's own (`Plan.co
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from collage.coalesce import coalesced
 from collage.confirm import SEARCHED
 from collage.correction import Refined, refine
 from collage.cost import Cost
-from collage.errors import SearchInterrupted
+from collage.errors import NoCoverError, SearchInterrupted
 from collage.estimate import CostEstimator, Workload
 from collage.frontend import load
 from collage.graph.dataflow_graph import DataflowGraph
@@ -32,6 +33,7 @@ from collage.measure.plan_runner import PlanRunner
 from collage.measure.protocol import candidate_protocol, end_to_end
 from collage.measure.reference import ReferenceRun
 from collage.plan import Plan, PlannedPartition, PlanRound
+from collage.pools import shared_pools
 from collage.progress import Reporter
 from collage.recall import Field
 from collage.records import RecordDatabase
@@ -177,11 +179,9 @@ class _Session:
                 return self._plan(searcher, estimator, found, problem, *simplest(problem, found, rivals))
             field = Field(self.network, self.backends, self.threads, self.database, runner)
 
-            def again(corrected: SearchProblem) -> Partitioning:
-                return self._search(searcher, corrected)[0]
-
             # A searcher that went by end-to-end latencies has no need of corrected costs.
-            refined = refine(problem, again, found, rivals, field.run, 0 if problem.ran else rounds)
+            searches = [partial(self._search_some, searcher, names) for names in self._sets_of_backends()]
+            refined = refine(problem, searches, found, rivals, field.run, 0 if problem.ran else rounds)
             searched, choice = refined.answer.partitioning, refined.answer.confirmation.shipped
             ships = searched if choice == SEARCHED else rivals.get(choice)
             return self._plan(searcher, estimator, searched, refined.problem, choice, ships, refined)
@@ -195,6 +195,17 @@ class _Session:
         return transition_costs(
             backends, self.threads, self.database, protocol, self.reporter, measure=estimator.uses_device
         )
+
+    def _sets_of_backends(self) -> list[frozenset[str]]:
+        """All of them, then those that share a pool of threads."""
+        return [frozenset(self.backends), *shared_pools(self.backends.values())]
+
+    def _search_some(self, searcher: Searcher, backends: frozenset[str], problem: SearchProblem) -> Partitioning | None:
+        """The placement over some of the backends; None where they have none."""
+        try:
+            return self._search(searcher, problem.restricted(backends))[0]
+        except NoCoverError:
+            return None
 
     def _search(self, searcher: Searcher, problem: SearchProblem) -> tuple[Partitioning, SearchProblem]:
         """Search and coalesce by turns, until no union of neighbouring partitions is new; the answer, and the problem

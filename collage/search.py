@@ -17,7 +17,7 @@ import inspect
 import random
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -171,6 +171,13 @@ class SearchProblem:
     def extended(self, candidates: Iterable[CandidatePartition]) -> SearchProblem:
         """The same problem with further candidates; what is known of the others stays known."""
         result = replace(self, candidates=CandidateSet([*self.candidates, *candidates]))
+        result._costs, result._latencies = self._costs, self._latencies
+        return result
+
+    def restricted(self, backends: Collection[str]) -> SearchProblem:
+        """The same problem with the candidates of some backends, and of the host; what is known of them stays known."""
+        kept = {*backends, HOST}
+        result = replace(self, candidates=CandidateSet(c for c in self.candidates if c.backend in kept))
         result._costs, result._latencies = self._costs, self._latencies
         return result
 

@@ -55,6 +55,11 @@ class Backend(ABC):
         return 0.0
 
     @property
+    def pool(self) -> str:
+        """The pool of threads that its partitions run on: TVM's own, "tvm", or one that the engine brings."""
+        return "tvm" if self.style == "native" else self.name
+
+    @property
     def capturable(self) -> bool:
         """Whether its partitions can be part of a CUDA graph: they run on TVM's current stream, do not wait for it, and
         after their first call allocate nothing. A plan in which one cannot is launched call by call.

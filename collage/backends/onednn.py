@@ -37,6 +37,10 @@ class OneDNNBackend(Backend):
     style: ClassVar[Style] = "library"
     priority: ClassVar[int] = 30
 
+    @property
+    def pool(self) -> str:
+        return "tvm"
+
     def availability(self) -> Availability:
         missing, tool = native.missing(), missing_tool()
         if missing:

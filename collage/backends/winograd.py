@@ -44,6 +44,10 @@ class WinogradBackend(Backend):
     style: ClassVar[Style] = "library"
     priority: ClassVar[int] = 40
 
+    @property
+    def pool(self) -> str:
+        return "tvm"
+
     def availability(self) -> Availability:
         missing = missing_tool()
         return Availability(not missing, f"{missing} is not found, which compiles the engine" if missing else "")

@@ -43,7 +43,7 @@ def _problem() -> SearchProblem:
 def _refine(problem: SearchProblem, run: object, rounds: int = 3) -> object:
     search = DijkstraSearcher().search
     whole = problem.partitioning([WHOLE_B])
-    return refine(problem, search, search(problem), {"b alone": whole}, run, rounds)  # type: ignore[arg-type]
+    return refine(problem, [search], search(problem), {"b alone": whole}, run, rounds)  # type: ignore[arg-type]
 
 
 def test_the_search_is_repeated_with_what_partitions_took_inside_until_it_is_stable() -> None:
@@ -82,13 +82,34 @@ def test_the_answer_is_the_round_that_did_best_against_its_rivals() -> None:
     answers = iter([mixed])
     refined = refine(
         problem,
-        lambda corrected: next(answers, search(corrected)),
+        [lambda corrected: next(answers, search(corrected))],
         search(problem),
         {"b alone": problem.partitioning([WHOLE_B])},
         _run(inside),  # type: ignore[arg-type]
         3,
     )
     assert len(refined.rounds) == 2 and refined.best == 0
+
+
+def test_every_search_has_its_turn_with_what_the_ones_before_it_taught() -> None:
+    """The second one is of a pool of threads: what it finds is run, and is the answer when it does best."""
+    inside = {c: 1.5 for c in SMALL_A} | {c: 0.9 for c in SMALL_B} | {WHOLE_B: 4.0}
+    problem, asked = _problem(), []
+
+    def of_b(corrected: SearchProblem) -> Partitioning:
+        asked.append(corrected.cost(WHOLE_B).seconds)
+        return problem.partitioning(SMALL_B)
+
+    searches = [DijkstraSearcher().search, of_b, lambda corrected: None]
+    rivals = {"b alone": problem.partitioning([WHOLE_B])}
+    found = problem.partitioning(SMALL_A)
+    refined = refine(problem, searches, found, rivals, _run(inside), 3)  # type: ignore[arg-type]
+    assert [round.partitioning.candidates for round in refined.rounds] == [
+        tuple(SMALL_A),
+        (WHOLE_B,),
+        tuple(SMALL_B),
+    ]
+    assert refined.best == 2 and asked == pytest.approx([4.0, 4.0])
 
 
 def test_what_was_not_seen_is_scaled_like_its_backend_and_unknown_backends_like_all() -> None:
