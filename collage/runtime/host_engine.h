@@ -125,7 +125,8 @@ void OnPool(int64_t most, int barriers, const Body& body) {
 inline const float* Weight(const Blob& blob, const char* name, int64_t elements) {
   json::Object entry = Child(Child(blob.header, "tensors"), name);
   if (Int(entry, "bytes") != elements * static_cast<int64_t>(sizeof(float))) {
-    TVM_FFI_THROW(ValueError) << "the tensor " << name << " has " << Int(entry, "bytes") << " bytes, not " << elements << " floats";
+    TVM_FFI_THROW(ValueError) << "the tensor " << name << " has " << Int(entry, "bytes") << " bytes, not " << elements
+                              << " floats";
   }
   return reinterpret_cast<const float*>(blob.data() + Int(entry, "offset"));
 }

@@ -104,7 +104,8 @@ class Kernel {
 class Convolution : public Operation {
  public:
   /*! Weights are filters x channels of a group x axes, of transposed convolutions channels x filters of a group x axes. */
-  Convolution(const Shape& shape, const float* weights, const float* bias, bool residual, Activation activation, int64_t threads)
+  Convolution(const Shape& shape, const float* weights, const float* bias, bool residual, Activation activation,
+              int64_t threads)
       : shape_(shape), bias_(shape.y[1]), residual_(residual) {
     std::fill_n(bias_.data(), shape.y[1], 0.0f);
     if (bias != nullptr) std::copy_n(bias, shape.y[1], bias_.data());
@@ -171,7 +172,8 @@ class Convolution : public Operation {
                 const Activation& activation) {
     int64_t per_group = shape_.y[1] / shape_.groups, count = filters.second - filters.first;
     int64_t groups = shape_.groups == 1 ? 1 : count / per_group, batch = images.second - images.first;
-    Piece piece{sources_.size() - 1, shape_.groups == 1 ? 0 : filters.first / per_group, filters.first, count, nullptr, nullptr, {}};
+    int64_t group = shape_.groups == 1 ? 0 : filters.first / per_group;
+    Piece piece{sources_.size() - 1, group, filters.first, count, nullptr, nullptr, {}};
     std::shared_ptr<Kernel>& kernel = kernels_[{batch, count}];
     if (kernel == nullptr) {
       Descriptor& layout = layouts_[batch];  // one for all kernels of these images
@@ -228,7 +230,8 @@ class Convolution : public Operation {
     for (auto channels : Parts(shape_.x[1], kBlock, CeilDiv(wanted, shape_.x[0]))) {
       Extents extents = With(batch, channels.second - channels.first, shape_.x), offsets(extents.size(), 0);
       offsets[1] = channels.first;
-      copies_.push_back({sources_.size() - 1, Reorder(Part(kernel.plain_source, extents, offsets), Part(kernel.source, extents, offsets))});
+      Reorder reorder(Part(kernel.plain_source, extents, offsets), Part(kernel.source, extents, offsets));
+      copies_.push_back({sources_.size() - 1, std::move(reorder)});
       scratch_ = std::max(scratch_, copies_.back().reorder.scratch());
     }
   }
@@ -237,7 +240,8 @@ class Convolution : public Operation {
     const Kernel& kernel = *piece.kernel;
     const Source& part = sources_[piece.source];
     float *result = own + source_, *scratch = result + result_;
-    int64_t channels = shape_.x[1] / shape_.groups, plane = Count(shape_.y, 2), first = part.image * Count(shape_.y, 1) + piece.filter * plane;
+    int64_t channels = shape_.x[1] / shape_.groups, plane = Count(shape_.y, 2);
+    int64_t first = part.image * Count(shape_.y, 1) + piece.filter * plane;
     const float* x = tensors.x + part.image * Count(shape_.x, 1) + piece.group * channels * Count(shape_.x, 2);
     if (kernel.copies_source()) {
       if (shared_source()) {
@@ -255,7 +259,8 @@ class Convolution : public Operation {
         CopyPlanes(tensors.residual + first, result, part.last_image - part.image, piece.filters * plane);
       }
     }
-    Memory source(kernel.source, x), weights(kernel.weights, piece.weights->data()), bias(kernel.bias, bias_.data() + piece.filter);
+    Memory source(kernel.source, x), weights(kernel.weights, piece.weights->data());
+    Memory bias(kernel.bias, bias_.data() + piece.filter);
     Memory target(kernel.result, result), room(kernel.scratchpad, scratch);
     Execute(kernel.primitive, {{DNNL_ARG_SRC, source.get()},
                                {DNNL_ARG_WEIGHTS, weights.get()},
@@ -266,7 +271,8 @@ class Convolution : public Operation {
   }
 
   void CopyPlanes(const float* from, float* to, int64_t images, int64_t floats) const {
-    for (int64_t i = 0; i < images; ++i) std::memcpy(to + i * Count(shape_.y, 1), from + i * Count(shape_.y, 1), floats * sizeof(float));
+    int64_t image = Count(shape_.y, 1);
+    for (int64_t i = 0; i < images; ++i) std::memcpy(to + i * image, from + i * image, floats * sizeof(float));
   }
 
   Shape shape_;

@@ -27,14 +27,19 @@ Extents Lifted(Extents extents, size_t from) {
 
 std::unique_ptr<Operation> MakeConvolution(const Blob& blob, int64_t threads) {
   const json::Object& header = blob.header;
-  Shape shape{Text(header, "op") == "conv_transpose", Ints(header, "x"), Ints(header, "y"), Ints(header, "kernel"), Ints(header, "stride"),
+  bool transposed = Text(header, "op") == "conv_transpose";
+  Shape shape{transposed, Ints(header, "x"), Ints(header, "y"), Ints(header, "kernel"), Ints(header, "stride"),
               Ints(header, "dilation"), Ints(header, "before"), Ints(header, "after"), Int(header, "groups")};
   const float* weights = Weight(blob, "w", shape.x[1] * shape.y[1] / shape.groups * Count(shape.kernel));
   const float* bias = Has(Child(header, "tensors"), "bias") ? Weight(blob, "bias", shape.y[1]) : nullptr;
   Activation activation;
-  if (Has(header, "activation")) activation = Activation::Read(Text(Child(header, "activation"), "mode"), Child(header, "activation"));
+  if (Has(header, "activation")) {
+    json::Object step = Child(header, "activation");
+    activation = Activation::Read(Text(step, "mode"), step);
+  }
   if (Has(header, "pointwise")) {
-    return std::make_unique<Pointwise>(Lifted(shape.x, 2), Lifted(shape.y, 2), Lifted(shape.stride, 0), weights, bias, activation, threads);
+    Extents x = Lifted(shape.x, 2), y = Lifted(shape.y, 2), stride = Lifted(shape.stride, 0);
+    return std::make_unique<Pointwise>(x, y, stride, weights, bias, activation, threads);
   }
   return std::make_unique<Convolution>(shape, weights, bias, Has(Child(header, "operands"), "residual"), activation, threads);
 }
@@ -85,7 +90,11 @@ class Partition {
   };
 
   static std::vector<std::pair<const char*, Place>> Places() {
-    return {{"x", &Tensors::x}, {"lhs", &Tensors::lhs}, {"rhs", &Tensors::rhs}, {"bias", &Tensors::bias}, {"residual", &Tensors::residual}};
+    return {{"x", &Tensors::x},
+            {"lhs", &Tensors::lhs},
+            {"rhs", &Tensors::rhs},
+            {"bias", &Tensors::bias},
+            {"residual", &Tensors::residual}};
   }
 
   int64_t count_ = 0, threads_ = 1, written_ = 0;

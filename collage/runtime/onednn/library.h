@@ -68,10 +68,15 @@ using Attributes = std::shared_ptr<dnnl_primitive_attr>;
 using PrimitiveDescriptor = std::shared_ptr<dnnl_primitive_desc>;
 using Primitive = std::shared_ptr<dnnl_primitive>;
 
-inline Descriptor Own(dnnl_memory_desc_t made) { return {made, [](dnnl_memory_desc_t d) { COLLAGE_ONEDNN(dnnl_memory_desc_destroy)(d); }}; }
-inline Attributes Own(dnnl_primitive_attr_t made) { return {made, [](dnnl_primitive_attr_t a) { COLLAGE_ONEDNN(dnnl_primitive_attr_destroy)(a); }}; }
-inline PrimitiveDescriptor Own(dnnl_primitive_desc_t made) { return {made, [](dnnl_primitive_desc_t d) { COLLAGE_ONEDNN(dnnl_primitive_desc_destroy)(d); }}; }
-inline Primitive Own(dnnl_primitive_t made) { return {made, [](dnnl_primitive_t p) { COLLAGE_ONEDNN(dnnl_primitive_destroy)(p); }}; }
+template <typename Object, typename Destroy>
+std::shared_ptr<Object> OwnedBy(Object* made, Destroy destroy) {
+  return {made, [destroy](Object* object) { destroy(object); }};
+}
+
+inline Descriptor Own(dnnl_memory_desc_t made) { return OwnedBy(made, COLLAGE_ONEDNN(dnnl_memory_desc_destroy)); }
+inline Attributes Own(dnnl_primitive_attr_t made) { return OwnedBy(made, COLLAGE_ONEDNN(dnnl_primitive_attr_destroy)); }
+inline PrimitiveDescriptor Own(dnnl_primitive_desc_t made) { return OwnedBy(made, COLLAGE_ONEDNN(dnnl_primitive_desc_destroy)); }
+inline Primitive Own(dnnl_primitive_t made) { return OwnedBy(made, COLLAGE_ONEDNN(dnnl_primitive_destroy)); }
 
 inline dnnl_engine_t Engine() {
   static dnnl_engine_t engine = [] {

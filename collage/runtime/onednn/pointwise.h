@@ -23,15 +23,16 @@ constexpr int64_t kFiltersPerPiece = 64, kPositionsPerLine = 16;
 class Pointwise : public Operation {
  public:
   /*! Extents are of images x channels x three axes; `stride` has those three. The bias is null where there is none. */
-  Pointwise(const Extents& x, const Extents& y, const Extents& stride, const float* weights, const float* bias, Activation activation,
-            int64_t threads)
+  Pointwise(const Extents& x, const Extents& y, const Extents& stride, const float* weights, const float* bias,
+            Activation activation, int64_t threads)
       : x_(x), y_(y), stride_(stride), positions_(Count(y, 2)), activation_(activation), weights_(y[1] * x[1]), bias_(y[1]) {
     std::copy_n(weights, y[1] * x[1], weights_.data());
     std::fill_n(bias_.data(), y[1], 0.0f);
     if (bias != nullptr) std::copy_n(bias, y[1], bias_.data());
     int64_t wanted = CeilDiv(threads == 1 ? 1 : kPiecesPerThread * threads, x[0]);
     bool by_filters = !activation.is_linear() || y[1] >= kFiltersPerPiece * threads || positions_ < kPositionsPerLine * wanted;
-    auto filters = Parts(y[1], 8, by_filters ? wanted : 1), positions = Parts(positions_, kPositionsPerLine, by_filters ? 1 : wanted);
+    auto filters = Parts(y[1], 8, by_filters ? wanted : 1);
+    auto positions = Parts(positions_, kPositionsPerLine, by_filters ? 1 : wanted);
     for (int64_t image = 0; image < x[0]; ++image) {
       for (auto f : filters) {
         for (auto p : positions) pieces_.push_back({image, f.first, f.second, p.first, p.second});

@@ -38,7 +38,9 @@ inline Descriptor Part(const Descriptor& whole, const Extents& extents, const Ex
   return Own(made);
 }
 
-inline bool Same(const Descriptor& a, const Descriptor& b) { return COLLAGE_ONEDNN(dnnl_memory_desc_equal)(a.get(), b.get()) != 0; }
+inline bool Same(const Descriptor& a, const Descriptor& b) {
+  return COLLAGE_ONEDNN(dnnl_memory_desc_equal)(a.get(), b.get()) != 0;
+}
 
 /*! Floats that a tensor takes, or bytes of a scratchpad in floats. */
 inline int64_t Floats(const Descriptor& descriptor) {
@@ -92,7 +94,8 @@ class Reorder {
   Reorder() = default;
   Reorder(const Descriptor& from, const Descriptor& to) : from_(from), to_(to) {
     dnnl_primitive_desc_t made;
-    COLLAGE_ONEDNN_CALL(dnnl_reorder_primitive_desc_create, &made, from.get(), Engine(), to.get(), Engine(), MakeAttributes().get());
+    Attributes attributes = MakeAttributes();
+    COLLAGE_ONEDNN_CALL(dnnl_reorder_primitive_desc_create, &made, from.get(), Engine(), to.get(), Engine(), attributes.get());
     PrimitiveDescriptor descriptor = Own(made);
     scratch_ = Chosen(descriptor, dnnl_query_scratchpad_md);
     primitive_ = Make(descriptor);

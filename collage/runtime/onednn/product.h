@@ -90,7 +90,8 @@ class Product : public Operation {
   };
 
   void Multiply(const Tensors& tensors, const Part& part, int64_t of_batch, const std::vector<int64_t>& offsets) const {
-    int64_t row = part.rows.first, column = part.columns.first, rows = part.rows.second - row, count = part.columns.second - column;
+    int64_t row = part.rows.first, rows = part.rows.second - row;
+    int64_t column = part.columns.first, count = part.columns.second - column;
     int64_t place = offsets[2] + of_batch * output_.stride + row * output_.ld + column;
     float* y = tensors.y + place;
     COLLAGE_ONEDNN_CALL(dnnl_sgemm, lhs_.transposed ? 'T' : 'N', rhs_.transposed ? 'T' : 'N', rows, count, k_, alpha_,
