@@ -20,6 +20,8 @@ from collage.cost import Cost
 from collage.search import Partitioning, SearchProblem
 
 INSIDE = "inside the whole"
+#: A placement whose corrected costs add up to so many times those of another one is not run: sums err by less.
+_HOPELESS = 1.15
 
 
 @dataclass(frozen=True)
@@ -161,10 +163,18 @@ def refine(
             placement = search(corrected)
             if placement is None or any(placement.candidates == earlier.partitioning.candidates for earlier in done):
                 break
+            if placement.cost.seconds > _HOPELESS * min(
+                _total(corrected, rival) for rival in (found, *rivals.values())
+            ):
+                break
             learn(placement)
     best = min(range(len(done)), key=lambda i: (done[i].loss, i))
-    total = corrected.partitioning(done[best].partitioning.candidates).cost.seconds
+    total = _total(corrected, done[best].partitioning)
     return Refined(tuple(done), best, corrected, total / _scale(done[0].confirmation, done[best].confirmation))
+
+
+def _total(problem: SearchProblem, partitioning: Partitioning) -> float:
+    return problem.partitioning(partitioning.candidates).cost.seconds
 
 
 def _isolated(problem: SearchProblem, partitioning: Partitioning) -> float:

@@ -34,9 +34,9 @@ def _run(inside: Mapping[CandidatePartition, float], slower: Sequence[float] = (
     return run
 
 
-def _problem() -> SearchProblem:
+def _problem(small_b: float = 2.0) -> SearchProblem:
     """Alone, four small partitions of `a` cost less than one of `b` (4.0 against 4.2)."""
-    alone = {c: 1.0 for c in SMALL_A} | {c: 2.0 for c in SMALL_B} | {WHOLE_B: 4.2}
+    alone = {c: 1.0 for c in SMALL_A} | {c: small_b for c in SMALL_B} | {WHOLE_B: 4.2}
     return problem_of(CHAIN, alone)
 
 
@@ -76,7 +76,7 @@ def test_a_machine_that_is_slower_in_a_later_round_does_not_count_against_what_r
 def test_the_answer_is_the_round_that_did_best_against_its_rivals() -> None:
     """Corrections make partitions of `b` look cheap that are dear inside: what was run first stays the answer."""
     inside = {c: 1.0 for c in SMALL_A} | {c: 9.0 for c in SMALL_B} | {WHOLE_B: 4.2}
-    problem = _problem()
+    problem = _problem(1.1)
     search = DijkstraSearcher().search
     mixed = problem.partitioning([SMALL_A[0], SMALL_B[1], SMALL_A[2], SMALL_A[3]])
     answers = iter([mixed])
@@ -94,11 +94,11 @@ def test_the_answer_is_the_round_that_did_best_against_its_rivals() -> None:
 def test_every_search_has_its_turn_with_what_the_ones_before_it_taught() -> None:
     """The second one is of a pool of threads: what it finds is run, and is the answer when it does best."""
     inside = {c: 1.5 for c in SMALL_A} | {c: 0.9 for c in SMALL_B} | {WHOLE_B: 4.0}
-    problem, asked = _problem(), []
+    problem, asked = _problem(1.1), []
 
     def of_b(corrected: SearchProblem) -> Partitioning:
         asked.append(corrected.cost(WHOLE_B).seconds)
-        return problem.partitioning(SMALL_B)
+        return corrected.partitioning(SMALL_B)
 
     searches = [DijkstraSearcher().search, of_b, lambda corrected: None]
     rivals = {"b alone": problem.partitioning([WHOLE_B])}
@@ -110,6 +110,18 @@ def test_every_search_has_its_turn_with_what_the_ones_before_it_taught() -> None
         tuple(SMALL_B),
     ]
     assert refined.best == 2 and asked == pytest.approx([4.0, 4.0])
+
+
+def test_a_placement_that_cannot_win_by_its_sum_is_not_run() -> None:
+    inside = {c: 1.5 for c in SMALL_A} | {c: 2.0 for c in SMALL_B} | {WHOLE_B: 4.0}
+    problem = _problem()
+
+    def of_b(corrected: SearchProblem) -> Partitioning:
+        return corrected.partitioning(SMALL_B)
+
+    rivals = {"b alone": problem.partitioning([WHOLE_B])}
+    refined = refine(problem, [of_b], problem.partitioning(SMALL_A), rivals, _run(inside), 3)  # type: ignore[arg-type]
+    assert len(refined.rounds) == 1
 
 
 def test_what_was_not_seen_is_scaled_like_its_backend_and_unknown_backends_like_all() -> None:
