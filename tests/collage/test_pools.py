@@ -7,7 +7,9 @@ from collage.backends.onnxruntime import ONNXRuntimeBackend
 from collage.backends.openvino import OpenVINOBackend
 from collage.backends.tvm import TVMBackend
 from collage.backends.winograd import WinogradBackend
+from collage.candidates import HOST
 from collage.pools import shared_pools
+from tests.searchers.problems import candidate, graph_of, problem_of
 
 OURS = [TVMBackend(), OneDNNBackend(), WinogradBackend()]
 
@@ -18,3 +20,12 @@ def test_those_on_tvms_threads_are_one_set() -> None:
 
 def test_a_set_of_all_or_of_one_is_none() -> None:
     assert shared_pools(OURS) == shared_pools([TVMBackend(), OpenVINOBackend(), ONNXRuntimeBackend()]) == []
+
+
+def test_a_problem_of_some_backends_keeps_the_host_and_what_is_known() -> None:
+    graph = graph_of([[], [0]])
+    ours, other, host = candidate(graph, "a", [0]), candidate(graph, "b", [0]), candidate(graph, HOST, [1])
+    problem = problem_of(graph, {ours: 1.0, other: 2.0, host: 0.0})
+    problem.costs([ours])
+    some = problem.restricted({"a"})
+    assert set(some.candidates) == {ours, host} and some.known(ours) == problem.cost(ours)
