@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,12 @@ import tvm
 from tvm import relax
 
 from collage.backends.base import Backend
-from collage.build import compile_partitioned
+from collage.build import build, compile_partitioned
 from collage.candidates import CandidatePartition, PartitionSpec
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.rewrite import apply
 from collage.runtime import engines
+from collage.testing import fresh
 
 Body = Callable[..., Any]
 Shapes = list[tuple[int, ...]]
@@ -70,3 +72,14 @@ def check(backend: Backend, shapes: Shapes, body: Body, threads: int = 2) -> Non
     exact = [tvm.runtime.tensor(array.astype(np.float64)) for array in arrays]
     expected = relax.VirtualMachine(plain, tvm.cpu())["main"](*exact).numpy()
     assert np.abs(result - expected).max() < 2e-5 * np.abs(expected).max()
+
+
+def check_exported(backend: Backend, shapes: Shapes, body: Body, folder: Path) -> None:
+    """Holds what an exported model gives in a process that imports nothing of the compiling side against this one's."""
+    arrays = [np.random.default_rng(1).uniform(-2, 2, shape).astype(np.float32) for shape in shapes]
+    compiled = build(as_one_partition(backend, shapes, body), [backend], threads=2)
+    compiled.export(folder / "model.so")
+    np.savez(folder / "in.npz", *arrays)
+    fresh.run("collage.testing.deployed_process", [str(folder / name) for name in ("model.so", "in.npz", "out.npz")])
+    with np.load(folder / "out.npz") as data:
+        np.testing.assert_array_equal(data["arr_0"], compiled(*arrays))

@@ -12,13 +12,21 @@ import tvm
 from tvm import relax
 
 from collage.backends.onednn import OneDNNBackend
-from collage.build import build, compile_partitioned
+from collage.build import compile_partitioned
 from collage.errors import CodegenError, CompiledModelError
 from collage.runtime import engines
 from collage.runtime.onednn import native
 from collage.runtime.threads import configure_threads
 from collage.testing import fresh
-from tests.collage.backends.one_partition import Body, as_one_partition, check, function_of, labels, network
+from tests.collage.backends.one_partition import (
+    Body,
+    as_one_partition,
+    check,
+    check_exported,
+    function_of,
+    labels,
+    network,
+)
 
 nn, op = relax.op.nn, relax.op
 BACKEND = OneDNNBackend()
@@ -227,14 +235,7 @@ def test_two_partitions_share_their_workspace() -> None:
 
 @pytest.mark.parametrize("body", [block, projection])
 def test_an_exported_model_runs_in_a_process_of_its_own(body: Body, tmp_path: Path) -> None:
-    module = as_one_partition(BACKEND, SHAPES, body)
-    arrays = [np.random.default_rng(1).uniform(-2, 2, shape).astype(np.float32) for shape in SHAPES]
-    compiled = build(module, [BACKEND], threads=2)
-    compiled.export(tmp_path / "model.so")
-    np.savez(tmp_path / "in.npz", *arrays)
-    fresh.run("collage.testing.deployed_process", [str(tmp_path / name) for name in ("model.so", "in.npz", "out.npz")])
-    with np.load(tmp_path / "out.npz") as data:
-        np.testing.assert_array_equal(data["arr_0"], compiled(*arrays))
+    check_exported(BACKEND, SHAPES, body, tmp_path)
 
 
 def test_openmp_makes_no_threads() -> None:

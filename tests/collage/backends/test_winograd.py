@@ -13,13 +13,21 @@ import tvm
 from tvm import relax
 
 from collage.backends.winograd import WinogradBackend
-from collage.build import build, compile_partitioned
+from collage.build import compile_partitioned
 from collage.errors import CodegenError, CompiledModelError
 from collage.runtime import engines
 from collage.runtime.threads import configure_threads
 from collage.runtime.winograd.native import ENGINE
 from collage.testing import fresh
-from tests.collage.backends.one_partition import Body, as_one_partition, check, function_of, labels, network
+from tests.collage.backends.one_partition import (
+    Body,
+    as_one_partition,
+    check,
+    check_exported,
+    function_of,
+    labels,
+    network,
+)
 
 nn, op = relax.op.nn, relax.op
 BACKEND = WinogradBackend()
@@ -111,14 +119,7 @@ def test_processors_with_narrower_vectors(processor: str) -> None:
 
 
 def test_an_exported_model_runs_in_a_process_of_its_own(tmp_path: Path) -> None:
-    module = as_one_partition(BACKEND, SHAPES, block)
-    arrays = [np.random.default_rng(1).uniform(-2, 2, shape).astype(np.float32) for shape in SHAPES]
-    compiled = build(module, [BACKEND], threads=2)
-    compiled.export(tmp_path / "model.so")
-    np.savez(tmp_path / "in.npz", *arrays)
-    fresh.run("collage.testing.deployed_process", [str(tmp_path / name) for name in ("model.so", "in.npz", "out.npz")])
-    with np.load(tmp_path / "out.npz") as data:
-        np.testing.assert_array_equal(data["arr_0"], compiled(*arrays))
+    check_exported(BACKEND, SHAPES, block, tmp_path)
 
 
 def test_every_part_of_a_block_is_a_candidate() -> None:
