@@ -66,7 +66,7 @@ def coalesced(
         rule = backend.rule()
         for parts in quotient.legal_unions(name, takes.get(name, 0)):
             union = _union(graph, name, parts)
-            if union not in seen and _allows(rule, PartitionSpec(rule, name), backend.style, union, parts):
+            if union not in seen and _allows(rule, PartitionSpec(rule, name), backend, union, parts):
                 seen.add(union)
                 found.append(union)
     return found
@@ -222,22 +222,26 @@ class _Given(PartitionRule):
 
 
 def _allows(
-    rule: PartitionRule, spec: PartitionSpec, style: str, union: CandidatePartition, parts: Sequence[CandidatePartition]
+    rule: PartitionRule,
+    spec: PartitionSpec,
+    backend: Backend,
+    union: CandidatePartition,
+    parts: Sequence[CandidatePartition],
 ) -> bool:
     """Whether a tree of rules, given the parts, could have found their union.
 
     Each filter of the tree (`Primitive`, `OnlyValid`, `Filter`) has to keep the union; a `Combine` below has to be able
-    to make it. Where the tree begins (regions, patterns, single operators), graph and library backends take several
-    of what they take one by one, as one function; native kernels are no more than what their rules say.
+    to make it. Where the tree begins (regions, patterns, single operators), backends that join take several of what
+    they take one by one, as one function; of the others a partition is no more than what their rules say.
     """
     if isinstance(rule, UnionPartitionRule):
-        return any(_allows(branch, spec, style, union, parts) for branch in rule.rules)
+        return any(_allows(branch, spec, backend, union, parts) for branch in rule.rules)
     if isinstance(rule, (PrimitivePartitionRule, OnlyValidPartitionRule, FilterPartitionRule)):
         kept = replace(rule, rule=_Given((union,))).all_candidates(union.sub_graph.graph, spec)
-        return bool(kept) and _allows(rule.rule, spec, style, union, parts)
+        return bool(kept) and _allows(rule.rule, spec, backend, union, parts)
     if isinstance(rule, CombinePartitionRule):
-        return _combines(rule, style, union.sub_graph, [part.sub_graph for part in parts])
-    return style != "native"
+        return _combines(rule, backend.style, union.sub_graph, [part.sub_graph for part in parts])
+    return backend.joins
 
 
 def _combines(rule: CombinePartitionRule, style: str, union: SubGraph, parts: Sequence[SubGraph]) -> bool:

@@ -60,6 +60,13 @@ class Backend(ABC):
         return "tvm" if self.style == "native" else self.name
 
     @property
+    def joins(self) -> bool:
+        """Whether one partition may hold several of what the rules find one by one: graph backends take regions side by
+        side. So do library backends that compile functions of several labelled patterns; a blob is of one.
+        """
+        return self.style == "graph" or (self.style == "library" and not self.makes_blobs)
+
+    @property
     def capturable(self) -> bool:
         """Whether its partitions can be part of a CUDA graph: they run on TVM's current stream, do not wait for it, and
         after their first call allocate nothing. A plan in which one cannot is launched call by call.

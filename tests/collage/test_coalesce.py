@@ -250,11 +250,27 @@ def test_the_limits_of_the_backend_hold() -> None:
     assert proposed(graph, cover, {"g": shallow}) == {("g", (1, 2)), ("g", (2, 3)), ("g", (3, 4))}
 
 
-def test_library_partitions_keep_their_patterns() -> None:
-    graph = unary(2)
+def relu_library() -> PartitionRule:
     relu = CompositePartitionRule("lib.relu", OpPredicatePartitionRule(lambda node: node.op == "relu"))
     one_exit = SubGraphConfig(max_exits=1, allow_taps=False)
-    library = Fake("library", PrimitivePartitionRule(OnlyValidPartitionRule(UnionPartitionRule(relu), one_exit)))
+    return PrimitivePartitionRule(OnlyValidPartitionRule(UnionPartitionRule(relu), one_exit))
+
+
+class OfBlobs(Fake):
+    def engine_blob(self, function: object) -> bytes:
+        return b""
+
+
+def test_an_engine_that_runs_one_pattern_is_offered_no_two() -> None:
+    graph = unary(2)
+    cover = chosen(graph, ("lib", [1]), ("lib", [2]))
+    assert proposed(graph, cover, {"lib": OfBlobs("library", relu_library())}) == set()
+    assert proposed(graph, cover, {"lib": Fake("library", relu_library())}) == {("lib", (1, 2))}
+
+
+def test_library_partitions_keep_their_patterns() -> None:
+    graph = unary(2)
+    library = Fake("library", relu_library())
     parts = [candidate(graph, "lib", [1], "lib.relu"), candidate(graph, "lib", [2], "lib.relu")]
     (union,) = coalesced(graph, Partitioning(tuple(parts), Cost(1.0)), CandidateSet(parts), {"lib": library})
     assert [(label, tuple(nodes)) for label, nodes in union.composites] == [("lib.relu", (1,)), ("lib.relu", (2,))]

@@ -44,7 +44,10 @@ inline Descriptor Planes(const Extents& whole, int64_t images, int64_t channels)
 /*! oneDNN's convolution of some images, groups and filters. */
 class Kernel {
  public:
-  /*! `source` is the layout of x that other kernels chose; null leaves the choice to this one. */
+  /*!
+   * `source` is the layout of x that other kernels chose; null leaves the choice to this one. A transposed convolution is
+   * without its epilogue, which oneDNN 3.2 applies to partial sums (AVX-512; strides, many channels): wrong numbers.
+   */
   Kernel(const Shape& shape, int64_t images, int64_t groups, int64_t filters, bool residual, const Activation& activation,
          const Descriptor& source) {
     int64_t channels = shape.x[1] / shape.groups * groups;
@@ -56,14 +59,15 @@ class Kernel {
     dnnl_post_ops_t steps;
     COLLAGE_ONEDNN_CALL(dnnl_post_ops_create, &steps);
     std::shared_ptr<dnnl_post_ops> owned(steps, [](dnnl_post_ops_t p) { COLLAGE_ONEDNN(dnnl_post_ops_destroy)(p); });
-    if (residual) COLLAGE_ONEDNN_CALL(dnnl_post_ops_append_sum, steps, 1.0f, 0, dnnl_f32);
-    if (activation.kind != dnnl_alg_kind_undef) {
+    bool complete = !shape.transposed;
+    if (complete && residual) COLLAGE_ONEDNN_CALL(dnnl_post_ops_append_sum, steps, 1.0f, 0, dnnl_f32);
+    if (complete && activation.kind != dnnl_alg_kind_undef) {
       COLLAGE_ONEDNN_CALL(dnnl_post_ops_append_eltwise, steps, activation.kind, activation.alpha, activation.beta);
     }
     Attributes attributes = MakeAttributes();
     COLLAGE_ONEDNN_CALL(dnnl_primitive_attr_set_post_ops, attributes.get(), steps);
     Descriptor x = source == nullptr ? Any(With(images, channels, shape.x)) : source, w = Any(kernel);
-    Descriptor bias = Strided({filters}, {1}), y = Any(With(images, filters, shape.y));
+    Descriptor bias = complete ? Strided({filters}, {1}) : nullptr, y = Any(With(images, filters, shape.y));
     dnnl_primitive_desc_t made;
     if (shape.transposed) {
       COLLAGE_ONEDNN_CALL(dnnl_deconvolution_forward_primitive_desc_create, &made, Engine(), dnnl_forward_inference,
@@ -92,6 +96,18 @@ class Kernel {
     }
   }
 
+  void Run(const float* x, const float* w, const float* bias, float* y, float* scratch) const {
+    Memory read(source, x), kernel(weights, w), target(result, y), room(scratchpad, scratch);
+    dnnl_exec_arg_t from{DNNL_ARG_SRC, read.get()}, by{DNNL_ARG_WEIGHTS, kernel.get()};
+    dnnl_exec_arg_t to{DNNL_ARG_DST, target.get()}, in{DNNL_ARG_SCRATCHPAD, room.get()};
+    if (this->bias == nullptr) {
+      Execute(primitive, {from, by, to, in});
+    } else {
+      Memory added(this->bias, bias);
+      Execute(primitive, {from, by, to, in, {DNNL_ARG_BIAS, added.get()}});
+    }
+  }
+
   bool copies_source() const { return !Same(source, plain_source); }
   bool copies_result() const { return !Same(result, plain_result); }
 
@@ -106,14 +122,14 @@ class Convolution : public Operation {
   /*! Weights are filters x channels of a group x axes, of transposed convolutions channels x filters of a group x axes. */
   Convolution(const Shape& shape, const float* weights, const float* bias, bool residual, Activation activation,
               int64_t threads)
-      : shape_(shape), bias_(shape.y[1]), residual_(residual) {
+      : shape_(shape), bias_(shape.y[1]), residual_(residual), activation_(activation) {
     std::fill_n(bias_.data(), shape.y[1], 0.0f);
     if (bias != nullptr) std::copy_n(bias, shape.y[1], bias_.data());
     int64_t wanted = threads == 1 ? 1 : kPiecesPerThread * threads;
     for (auto images : Parts(shape.x[0], 1, wanted)) {
       sources_.push_back({images.first, images.second, sources_.empty() ? 0 : sources_.back().offset + sources_.back().floats, 0});
       for (auto filters : FilterParts(CeilDiv(wanted, std::min(wanted, shape.x[0])), threads)) {
-        AddPiece(images, filters, weights, activation);
+        AddPiece(images, filters, weights);
       }
       if (shared_source()) AddCopies(wanted);
     }
@@ -168,8 +184,7 @@ class Convolution : public Operation {
     return Parts(filters, kBlock, wanted);
   }
 
-  void AddPiece(std::pair<int64_t, int64_t> images, std::pair<int64_t, int64_t> filters, const float* weights,
-                const Activation& activation) {
+  void AddPiece(std::pair<int64_t, int64_t> images, std::pair<int64_t, int64_t> filters, const float* weights) {
     int64_t per_group = shape_.y[1] / shape_.groups, count = filters.second - filters.first;
     int64_t groups = shape_.groups == 1 ? 1 : count / per_group, batch = images.second - images.first;
     int64_t group = shape_.groups == 1 ? 0 : filters.first / per_group;
@@ -177,7 +192,7 @@ class Convolution : public Operation {
     std::shared_ptr<Kernel>& kernel = kernels_[{batch, count}];
     if (kernel == nullptr) {
       Descriptor& layout = layouts_[batch];  // one for all kernels of these images
-      kernel = std::make_shared<Kernel>(shape_, batch, groups, count, residual_, activation, shared_source() ? layout : nullptr);
+      kernel = std::make_shared<Kernel>(shape_, batch, groups, count, residual_, activation_, shared_source() ? layout : nullptr);
       layout = kernel->source;
     }
     piece.kernel = kernel;
@@ -193,6 +208,10 @@ class Convolution : public Operation {
       piece.copy = Reorder(kernel->plain_source, kernel->source);
       source_ = std::max(source_, CeilDiv(Floats(kernel->source), kBlock) * kBlock);
       scratch_ = std::max(scratch_, piece.copy.scratch());
+    }
+    int64_t floats = count * Count(shape_.y, 2);
+    if (shape_.transposed && !activation_.is_linear() && !elementwise_.count(floats)) {
+      elementwise_[floats] = Elementwise(activation_, floats);
     }
     pieces_.push_back(std::move(piece));
   }
@@ -252,22 +271,32 @@ class Convolution : public Operation {
       }
     }
     if (!kernel.copies_result()) result = tensors.y + first;
-    if (tensors.residual != nullptr) {
+    if (tensors.residual != nullptr && !shape_.transposed) {
       if (kernel.copies_result()) {
         kernel.in.Run(tensors.residual + first, result, scratch);
       } else {
         CopyPlanes(tensors.residual + first, result, part.last_image - part.image, piece.filters * plane);
       }
     }
-    Memory source(kernel.source, x), weights(kernel.weights, piece.weights->data());
-    Memory bias(kernel.bias, bias_.data() + piece.filter);
-    Memory target(kernel.result, result), room(kernel.scratchpad, scratch);
-    Execute(kernel.primitive, {{DNNL_ARG_SRC, source.get()},
-                               {DNNL_ARG_WEIGHTS, weights.get()},
-                               {DNNL_ARG_BIAS, bias.get()},
-                               {DNNL_ARG_DST, target.get()},
-                               {DNNL_ARG_SCRATCHPAD, room.get()}});
+    kernel.Run(x, piece.weights->data(), bias_.data() + piece.filter, result, scratch);
     if (kernel.copies_result()) kernel.out.Run(result, tensors.y + first, scratch);
+    if (shape_.transposed) {
+      for (int64_t image = 0; image < part.last_image - part.image; ++image) {
+        Complete(piece, first + image * Count(shape_.y, 1), tensors);
+      }
+    }
+  }
+
+  /*! Bias, residual and activation of one image's part of the result, which begins at `first`. */
+  void Complete(const Piece& piece, int64_t first, const Tensors& tensors) const {
+    int64_t plane = Count(shape_.y, 2);
+    for (int64_t i = 0; i < piece.filters; ++i) {
+      int64_t place = first + i * plane;
+      const float* residual = tensors.residual == nullptr ? nullptr : tensors.residual + place;
+      float bias = bias_.data()[piece.filter + i];
+      Finish(activation_, tensors.y + place, residual, plane, [bias](int64_t) { return bias; });
+    }
+    if (!activation_.is_linear()) elementwise_.at(piece.filters * plane).Run(tensors.y + first);
   }
 
   void CopyPlanes(const float* from, float* to, int64_t images, int64_t floats) const {
@@ -278,12 +307,14 @@ class Convolution : public Operation {
   Shape shape_;
   Buffer bias_;
   bool residual_;
+  Activation activation_;
   std::vector<Source> sources_;
   std::vector<Copy> copies_;
   std::vector<Piece> pieces_;
   std::map<std::pair<int64_t, int64_t>, std::shared_ptr<Kernel>> kernels_;
   std::map<std::pair<int64_t, int64_t>, std::shared_ptr<Buffer>> weights_;
   std::map<int64_t, Descriptor> layouts_;
+  std::map<int64_t, Elementwise> elementwise_;
   /*! Floats that each task needs for its copies of x and y, and for oneDNN. */
   int64_t source_ = 0, result_ = 0, scratch_ = 0;
 };

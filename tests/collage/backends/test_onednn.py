@@ -120,6 +120,27 @@ def test_transposed_convolutions(batch: int, kernel: int, stride: int, groups: i
     check(BACKEND, [(batch, 32, 7, 9)], body)
 
 
+@pytest.mark.parametrize(("channels", "image"), [(256, 16), (512, 4), (768, 8)])
+@pytest.mark.parametrize("parts", [("bias",), ("relu",), ("bias", "gelu"), ("bias", "add", "relu")], ids="-".join)
+def test_epilogues_of_transposed_convolutions_of_many_channels(
+    channels: int, image: int, parts: tuple[str, ...]
+) -> None:
+    """oneDNN sums these up in several parts, and must not finish each of them."""
+
+    def body(emit: Any, weight: Any, x: Any, *rest: Any) -> Any:
+        value = nn.conv2d_transpose(x, weight(channels, 80, 4, 4), strides=(2, 2), padding=(1, 1))
+        for part in parts:
+            value = emit(value)
+            if part == "bias":
+                value = op.add(value, weight(1, 80, 1, 1))
+            else:
+                value = op.add(value, *rest) if part == "add" else ACTIVATIONS[part](emit, value)
+        return value
+
+    residual = [(2, 80, 2 * image, 2 * image)] if "add" in parts else []
+    check(BACKEND, [(2, channels, image, image), *residual], body)
+
+
 def dense(columns: int, *parts: str) -> Body:
     """A linear layer with parts of an epilogue."""
 
