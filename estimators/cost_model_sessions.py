@@ -10,13 +10,13 @@ are so brought to the level of the others. Then the same is done for the minutes
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from datetime import datetime
 
 import numpy as np
 
-from collage.records import Record
+from collage.records import Record, RecordKey
 
 #: Seconds without a measurement after which the next one belongs to another session.
 _PAUSE_S = 900.0
@@ -30,27 +30,46 @@ _ROUNDS = 50
 def leveled(pairs: Sequence[tuple[Hashable, Record]]) -> list[Record]:
     """The records, in their order, as if all sessions had been equally fast: their mean level is kept.
 
+    What a session adds is told by all backends together first, so that one which was measured in some sessions only
+    comes to the level of the others; then by each alone, because neighbours do not slow all of them alike.
+
     Parameters
     ----------
-    pairs: what tells workloads apart, and a record of one. Backends, devices and numbers of threads are leveled apart.
+    pairs: what tells workloads apart, the backend among it, and a record of one. Devices and numbers of threads are
+        leveled apart.
     """
     result = [record for _, record in pairs]
-    rows: dict[Hashable, list[int]] = defaultdict(list)
-    for row, record in enumerate(result):
-        if record.seconds:
-            rows[record.key.device, record.key.threads, record.key.backend].append(row)
-    for chosen in rows.values():
-        taken = [result[row] for row in chosen]
-        workloads = numbered([pairs[row][0] for row in chosen])
-        values = np.log([record.seconds or 1.0 for record in taken])
-        excess = np.zeros(len(chosen))
-        for sessions in (stretches(taken, _PAUSE_S), stretches(taken, _PAUSE_S, _PART_S)):
-            excess += _excess(workloads, sessions, values - excess)
-        for row, much in zip(chosen, excess.tolist(), strict=True):
+    for together in _rows_by(result, lambda key: (key.device, key.threads)):
+        excess = _excess_of([pairs[row] for row in together])
+        members = [result[row] for row in together]
+        for positions in _rows_by(members, lambda key: key.backend):
+            chosen = np.array(positions)
+            excess[chosen] += _excess_of([pairs[together[i]] for i in positions], excess[chosen])
+        for row, much in zip(together, excess.tolist(), strict=True):
             if much:
                 record = result[row]
                 result[row] = replace(record, seconds=float((record.seconds or 0.0) * np.exp(-much)))
     return result
+
+
+def _rows_by(records: Sequence[Record], of: Callable[[RecordKey], Hashable]) -> list[list[int]]:
+    """The rows of records that have a latency, apart by what `of` says of their keys."""
+    rows: dict[Hashable, list[int]] = defaultdict(list)
+    for row, record in enumerate(records):
+        if record.seconds:
+            rows[of(record.key)].append(row)
+    return list(rows.values())
+
+
+def _excess_of(pairs: Sequence[tuple[Hashable, Record]], known: np.ndarray | float = 0.0) -> np.ndarray:
+    """By how much (of the logarithm, beyond what is `known`) the session and the minutes of each record were slower."""
+    records = [record for _, record in pairs]
+    workloads = numbered([workload for workload, _ in pairs])
+    values = np.log([record.seconds or 1.0 for record in records]) - known
+    excess = np.zeros(len(records))
+    for sessions in (stretches(records, _PAUSE_S), stretches(records, _PAUSE_S, _PART_S)):
+        excess += _excess(workloads, sessions, values - excess)
+    return excess
 
 
 def _excess(workloads: np.ndarray, sessions: np.ndarray, values: np.ndarray) -> np.ndarray:

@@ -68,6 +68,17 @@ def test_each_backend_has_a_level_of_its_own(measured: list[Record]) -> None:
         assert found[rows] == pytest.approx(np.full(len(rows), factor**0.5), rel=1e-6)
 
 
+def test_a_backend_of_the_slow_session_alone_comes_to_the_level_of_the_others(measured: list[Record]) -> None:
+    others = [r for r in measured if r.key.backend != "openvino"]
+    first, second = [at(r, 0) for r in others], [at(r, 5, 1.44) for r in measured]
+    pairs = [((r.key.structure, r.key.backend), r) for r in (*first, *second)]
+    found = leveled(pairs)[len(first) :]
+    late = {name: [i for i, r in enumerate(second) if r.key.backend == name] for name in ("tvm", "openvino")}
+    levels = ratios(found, measured)
+    assert levels[late["openvino"]] == pytest.approx(np.full(len(late["openvino"]), 1.2), rel=0.01)
+    assert levels[late["tvm"]] == pytest.approx(np.full(len(late["tvm"]), 1.2), rel=0.01)
+
+
 def test_what_has_no_latency_stays(morning: list[Record]) -> None:
     failed = replace(at(morning[0], 5), status="invalid", seconds=None)
     second = [at(r, 5, 1.21) for r in morning[1:]]
