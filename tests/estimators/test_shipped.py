@@ -14,6 +14,9 @@ from estimators.learned import LearnedEstimator
 from estimators.shipped import FOLDER, shipped
 
 MODELS = sorted(f.name for f in files("estimators").joinpath(FOLDER).iterdir())
+_EVERYWHERE = {"tvm", "openvino", "onnxruntime"}
+#: The Xeon was measured before the other two backends were there.
+KNOWN = {"xeon.json.gz": _EVERYWHERE, "epyc.json.gz": {*_EVERYWHERE, "onednn", "winograd"}}
 
 
 def content(name: str) -> dict[str, Any]:
@@ -26,7 +29,7 @@ def content(name: str) -> dict[str, Any]:
 def test_a_model_that_ships_is_small_and_nothing_but_data(name: str) -> None:
     assert len(files("estimators").joinpath(FOLDER, name).read_bytes()) < 5_000_000
     found = content(name)
-    assert set(found["backends"]) == {"tvm", "openvino", "onnxruntime"}
+    assert set(found["backends"]) == KNOWN[name]
     assert found["device_info"]["model"] and found["training"]["records"] > 4000
 
 
