@@ -231,8 +231,8 @@ def _allows(
     """Whether a tree of rules, given the parts, could have found their union.
 
     Each filter of the tree (`Primitive`, `OnlyValid`, `Filter`) has to keep the union; a `Combine` below has to be able
-    to make it. Where the tree begins (regions, patterns, single operators), backends that join take several of what
-    they take one by one, as one function; of the others a partition is no more than what their rules say.
+    to make it. Where the tree begins (regions, patterns, single operators), backends that coalesce take several of
+    what they take one by one, as one function; of the others a partition is no more than what their rules say.
     """
     if isinstance(rule, UnionPartitionRule):
         return any(_allows(branch, spec, backend, union, parts) for branch in rule.rules)
@@ -241,7 +241,7 @@ def _allows(
         return bool(kept) and _allows(rule.rule, spec, backend, union, parts)
     if isinstance(rule, CombinePartitionRule):
         return _combines(rule, backend.style, union.sub_graph, [part.sub_graph for part in parts])
-    return backend.joins
+    return backend.coalesces
 
 
 def _combines(rule: CombinePartitionRule, style: str, union: SubGraph, parts: Sequence[SubGraph]) -> bool:

@@ -60,7 +60,7 @@ class Backend(ABC):
         return "tvm" if self.style == "native" else self.name
 
     @property
-    def joins(self) -> bool:
+    def coalesces(self) -> bool:
         """Whether one partition may hold several of what the rules find one by one: graph backends take regions side by
         side. So do library backends that compile functions of several labelled patterns; a blob is of one.
         """

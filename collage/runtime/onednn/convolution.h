@@ -25,6 +25,12 @@ struct Shape {
   bool transposed;
   Extents x, y, kernel, stride, dilation, before, after;
   int64_t groups;
+
+  /*!
+   * Whether oneDNN applies the epilogue. In transposed convolutions its version 3.2 does so to partial sums (AVX-512;
+   * strides, many channels), which gives wrong numbers.
+   */
+  bool fused() const { return !transposed; }
 };
 
 inline Extents With(int64_t first, int64_t second, const Extents& axes) {
@@ -44,10 +50,7 @@ inline Descriptor Planes(const Extents& whole, int64_t images, int64_t channels)
 /*! oneDNN's convolution of some images, groups and filters. */
 class Kernel {
  public:
-  /*!
-   * `source` is the layout of x that other kernels chose; null leaves the choice to this one. A transposed convolution is
-   * without its epilogue, which oneDNN 3.2 applies to partial sums (AVX-512; strides, many channels): wrong numbers.
-   */
+  /*! `source` is the layout of x that other kernels chose; null leaves the choice to this one. */
   Kernel(const Shape& shape, int64_t images, int64_t groups, int64_t filters, bool residual, const Activation& activation,
          const Descriptor& source) {
     int64_t channels = shape.x[1] / shape.groups * groups;
@@ -59,15 +62,14 @@ class Kernel {
     dnnl_post_ops_t steps;
     COLLAGE_ONEDNN_CALL(dnnl_post_ops_create, &steps);
     std::shared_ptr<dnnl_post_ops> owned(steps, [](dnnl_post_ops_t p) { COLLAGE_ONEDNN(dnnl_post_ops_destroy)(p); });
-    bool complete = !shape.transposed;
-    if (complete && residual) COLLAGE_ONEDNN_CALL(dnnl_post_ops_append_sum, steps, 1.0f, 0, dnnl_f32);
-    if (complete && activation.kind != dnnl_alg_kind_undef) {
+    if (shape.fused() && residual) COLLAGE_ONEDNN_CALL(dnnl_post_ops_append_sum, steps, 1.0f, 0, dnnl_f32);
+    if (shape.fused() && activation.kind != dnnl_alg_kind_undef) {
       COLLAGE_ONEDNN_CALL(dnnl_post_ops_append_eltwise, steps, activation.kind, activation.alpha, activation.beta);
     }
     Attributes attributes = MakeAttributes();
     COLLAGE_ONEDNN_CALL(dnnl_primitive_attr_set_post_ops, attributes.get(), steps);
     Descriptor x = source == nullptr ? Any(With(images, channels, shape.x)) : source, w = Any(kernel);
-    Descriptor bias = complete ? Strided({filters}, {1}) : nullptr, y = Any(With(images, filters, shape.y));
+    Descriptor bias = shape.fused() ? Strided({filters}, {1}) : nullptr, y = Any(With(images, filters, shape.y));
     dnnl_primitive_desc_t made;
     if (shape.transposed) {
       COLLAGE_ONEDNN_CALL(dnnl_deconvolution_forward_primitive_desc_create, &made, Engine(), dnnl_forward_inference,
@@ -122,7 +124,7 @@ class Convolution : public Operation {
   /*! Weights are filters x channels of a group x axes, of transposed convolutions channels x filters of a group x axes. */
   Convolution(const Shape& shape, const float* weights, const float* bias, bool residual, Activation activation,
               int64_t threads)
-      : shape_(shape), bias_(shape.y[1]), residual_(residual), activation_(activation) {
+      : shape_(shape), bias_(shape.y[1]), residual_(residual), activation_(activation), nonlinear_(activation) {
     std::fill_n(bias_.data(), shape.y[1], 0.0f);
     if (bias != nullptr) std::copy_n(bias, shape.y[1], bias_.data());
     int64_t wanted = threads == 1 ? 1 : kPiecesPerThread * threads;
@@ -209,10 +211,7 @@ class Convolution : public Operation {
       source_ = std::max(source_, CeilDiv(Floats(kernel->source), kBlock) * kBlock);
       scratch_ = std::max(scratch_, piece.copy.scratch());
     }
-    int64_t floats = count * Count(shape_.y, 2);
-    if (shape_.transposed && !activation_.is_linear() && !elementwise_.count(floats)) {
-      elementwise_[floats] = Elementwise(activation_, floats);
-    }
+    if (!shape_.fused()) nonlinear_.Prepare(count * Count(shape_.y, 2));
     pieces_.push_back(std::move(piece));
   }
 
@@ -271,7 +270,7 @@ class Convolution : public Operation {
       }
     }
     if (!kernel.copies_result()) result = tensors.y + first;
-    if (tensors.residual != nullptr && !shape_.transposed) {
+    if (tensors.residual != nullptr && shape_.fused()) {
       if (kernel.copies_result()) {
         kernel.in.Run(tensors.residual + first, result, scratch);
       } else {
@@ -280,23 +279,13 @@ class Convolution : public Operation {
     }
     kernel.Run(x, piece.weights->data(), bias_.data() + piece.filter, result, scratch);
     if (kernel.copies_result()) kernel.out.Run(result, tensors.y + first, scratch);
-    if (shape_.transposed) {
-      for (int64_t image = 0; image < part.last_image - part.image; ++image) {
-        Complete(piece, first + image * Count(shape_.y, 1), tensors);
-      }
-    }
-  }
-
-  /*! Bias, residual and activation of one image's part of the result, which begins at `first`. */
-  void Complete(const Piece& piece, int64_t first, const Tensors& tensors) const {
-    int64_t plane = Count(shape_.y, 2);
-    for (int64_t i = 0; i < piece.filters; ++i) {
-      int64_t place = first + i * plane;
+    if (shape_.fused()) return;
+    for (int64_t image = 0; image < part.last_image - part.image; ++image) {
+      int64_t place = first + image * Count(shape_.y, 1);
       const float* residual = tensors.residual == nullptr ? nullptr : tensors.residual + place;
-      float bias = bias_.data()[piece.filter + i];
-      Finish(activation_, tensors.y + place, residual, plane, [bias](int64_t) { return bias; });
+      FinishFilters(activation_, tensors.y + place, residual, bias_.data() + piece.filter, piece.filters, plane, plane);
+      nonlinear_.Run(tensors.y + place, piece.filters * plane);
     }
-    if (!activation_.is_linear()) elementwise_.at(piece.filters * plane).Run(tensors.y + first);
   }
 
   void CopyPlanes(const float* from, float* to, int64_t images, int64_t floats) const {
@@ -308,13 +297,13 @@ class Convolution : public Operation {
   Buffer bias_;
   bool residual_;
   Activation activation_;
+  Nonlinear nonlinear_;
   std::vector<Source> sources_;
   std::vector<Copy> copies_;
   std::vector<Piece> pieces_;
   std::map<std::pair<int64_t, int64_t>, std::shared_ptr<Kernel>> kernels_;
   std::map<std::pair<int64_t, int64_t>, std::shared_ptr<Buffer>> weights_;
   std::map<int64_t, Descriptor> layouts_;
-  std::map<int64_t, Elementwise> elementwise_;
   /*! Floats that each task needs for its copies of x and y, and for oneDNN. */
   int64_t source_ = 0, result_ = 0, scratch_ = 0;
 };

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <string>
 
 #include "primitive.h"
@@ -73,6 +74,31 @@ class Elementwise {
   Descriptor tensor_;
   Primitive primitive_;
 };
+
+/*! An activation that is not linear, of as many floats as are made known before; nothing for another one. */
+class Nonlinear {
+ public:
+  explicit Nonlinear(const Activation& activation) : activation_(activation) {}
+  void Prepare(int64_t floats) {
+    if (!activation_.is_linear() && !made_.count(floats)) made_[floats] = Elementwise(activation_, floats);
+  }
+  void Run(float* data, int64_t floats) const {
+    if (!activation_.is_linear()) made_.at(floats).Run(data);
+  }
+
+ private:
+  Activation activation_;
+  std::map<int64_t, Elementwise> made_;
+};
+
+/*! `Finish` for `count` places of each of some filters, whose rows are `plane` apart; a null residual is none. */
+inline void FinishFilters(const Activation& activation, float* y, const float* residual, const float* bias, int64_t filters,
+                          int64_t count, int64_t plane) {
+  for (int64_t f = 0; f < filters; ++f) {
+    const float* added = residual == nullptr ? nullptr : residual + f * plane;
+    Finish(activation, y + f * plane, added, count, [own = bias[f]](int64_t) { return own; });
+  }
+}
 
 }  // namespace onednn
 }  // namespace collage

@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <map>
 #include <vector>
 
 #include "operation.h"
@@ -25,7 +24,7 @@ class Pointwise : public Operation {
   /*! Extents are of images x channels x three axes; `stride` has those three. The bias is null where there is none. */
   Pointwise(const Extents& x, const Extents& y, const Extents& stride, const float* weights, const float* bias,
             Activation activation, int64_t threads)
-      : x_(x), y_(y), stride_(stride), positions_(Count(y, 2)), activation_(activation), weights_(y[1] * x[1]), bias_(y[1]) {
+      : x_(x), y_(y), stride_(stride), positions_(Count(y, 2)), activation_(activation), nonlinear_(activation), weights_(y[1] * x[1]), bias_(y[1]) {
     std::copy_n(weights, y[1] * x[1], weights_.data());
     std::fill_n(bias_.data(), y[1], 0.0f);
     if (bias != nullptr) std::copy_n(bias, y[1], bias_.data());
@@ -38,10 +37,7 @@ class Pointwise : public Operation {
         for (auto p : positions) pieces_.push_back({image, f.first, f.second, p.first, p.second});
       }
     }
-    for (const Piece& piece : pieces_) {
-      int64_t floats = (piece.last_filter - piece.filter) * positions_;
-      if (!activation.is_linear() && !elementwise_.count(floats)) elementwise_[floats] = Elementwise(activation, floats);
-    }
+    for (const Piece& piece : pieces_) nonlinear_.Prepare((piece.last_filter - piece.filter) * positions_);
   }
 
   int64_t tasks() const final { return static_cast<int64_t>(pieces_.size()); }
@@ -78,26 +74,22 @@ class Pointwise : public Operation {
   }
 
   void Multiply(const Piece& piece, const float* x, const Tensors& tensors) const {
-    int64_t channels = x_[1], count = piece.last_position - piece.position;
+    int64_t channels = x_[1], filters = piece.last_filter - piece.filter, count = piece.last_position - piece.position;
     int64_t offset = (piece.image * y_[1] + piece.filter) * positions_ + piece.position;
     float* y = tensors.y + offset;
-    COLLAGE_ONEDNN_CALL(dnnl_sgemm, 'N', 'N', piece.last_filter - piece.filter, count, channels, 1.0f,
-                        weights_.data() + piece.filter * channels, channels,
+    COLLAGE_ONEDNN_CALL(dnnl_sgemm, 'N', 'N', filters, count, channels, 1.0f, weights_.data() + piece.filter * channels, channels,
                         x + piece.image * channels * positions_ + piece.position, positions_, 0.0f, y, positions_);
-    for (int64_t f = piece.filter; f < piece.last_filter; ++f) {
-      int64_t row = (f - piece.filter) * positions_;
-      const float* residual = tensors.residual == nullptr ? nullptr : tensors.residual + offset + row;
-      Finish(activation_, y + row, residual, count, [bias = bias_.data()[f]](int64_t) { return bias; });
-    }
-    if (!activation_.is_linear()) elementwise_.at((piece.last_filter - piece.filter) * positions_).Run(y);
+    const float* residual = tensors.residual == nullptr ? nullptr : tensors.residual + offset;
+    FinishFilters(activation_, y, residual, bias_.data() + piece.filter, filters, count, positions_);
+    nonlinear_.Run(y, filters * positions_);
   }
 
   Extents x_, y_, stride_;
   int64_t positions_;
   Activation activation_;
+  Nonlinear nonlinear_;
   Buffer weights_, bias_;
   std::vector<Piece> pieces_;
-  std::map<int64_t, Elementwise> elementwise_;
 };
 
 }  // namespace onednn

@@ -8,7 +8,6 @@
 #define COLLAGE_RUNTIME_ONEDNN_PRODUCT_H_
 
 #include <algorithm>
-#include <map>
 #include <utility>
 #include <vector>
 
@@ -26,6 +25,7 @@ class Product : public Operation {
         batch_(Int(blob.header, "batch")),
         alpha_(static_cast<float>(Real(blob.header, "alpha"))),
         activation_(Activation::Read(Text(blob.header, "activation"), blob.header)),
+        nonlinear_(activation_),
         lhs_(blob, "lhs"),
         rhs_(blob, "rhs"),
         output_(blob, "output") {
@@ -36,8 +36,7 @@ class Product : public Operation {
     bool by_rows = !activation_.is_linear() || m_ > n_;  // rows lie side by side, for oneDNN's activations
     for (auto rows : Parts(m_, 1, by_rows ? wanted : 1)) {
       for (auto columns : Parts(n_, kLine, by_rows ? 1 : wanted)) parts_.push_back({rows, columns});
-      int64_t floats = (rows.second - rows.first) * n_;
-      if (!activation_.is_linear() && !elementwise_.count(floats)) elementwise_[floats] = Elementwise(activation_, floats);
+      nonlinear_.Prepare((rows.second - rows.first) * n_);
     }
   }
 
@@ -109,17 +108,17 @@ class Product : public Operation {
         }
       }
     }
-    if (!activation_.is_linear()) elementwise_.at(rows * n_).Run(y);
+    nonlinear_.Run(y, rows * n_);
   }
 
   int64_t m_, n_, k_, batch_;
   float alpha_;
   Activation activation_;
+  Nonlinear nonlinear_;
   Matrix lhs_, rhs_, output_;
   Buffer bias_, residual_;
   std::vector<std::vector<int64_t>> offsets_;
   std::vector<Part> parts_;
-  std::map<int64_t, Elementwise> elementwise_;
 };
 
 }  // namespace onednn
