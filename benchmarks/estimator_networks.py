@@ -19,6 +19,7 @@ from typing import Any
 
 from benchmarks.workloads import build
 from collage.backends.base import Backend
+from collage.backends.code import configuration_of
 from collage.candidates import HOST, CandidatePartition, CandidateSet, PartitionSpec
 from collage.collect_variants import skeleton
 from collage.device import describe
@@ -94,7 +95,7 @@ def belongings_of(
     name: str, backends: Mapping[str, Backend], threads: int, cache: Path
 ) -> tuple[Belongings, Network | None]:
     """Looked up in a cache, a JSON file; else of the network, which is built, and comes along."""
-    configured = {backend: [b.version(), b.configuration()] for backend, b in sorted(backends.items())}
+    configured = {backend: [b.version(), configuration_of(b)] for backend, b in sorted(backends.items())}
     key = json.dumps([name, threads, configured], sort_keys=True)
     known = json.loads(cache.read_text()) if cache.exists() else {}
     if key in known:

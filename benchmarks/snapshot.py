@@ -2,9 +2,9 @@
 then, after the change, `-o AFTER.json --against BEFORE.json`, which exits with status 1 where something differs.
 
 Everything comes from the committed records of both machines; nothing is measured. For each network: its candidates on
-every backend, their structures, their recorded costs, the plans that Dijkstra's and the beam search find with these, and
-what is built of a sample of the candidates (kernels before code generation, blobs of engines). For each machine: the
-training rows, their features, and what the shipped model predicts.
+every backend, their structures, their recorded costs, the plans that Dijkstra's and the beam search find with these,
+and what is built of a sample of the candidates (kernels before code generation, blobs of engines). For each machine:
+the training rows, their features, and what the shipped model predicts.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from benchmarks.estimator_networks import Network
 from benchmarks.workloads import NAMES, build
 from collage.backends.base import Backend
 from collage.backends.lowering import lowering_of
-from collage.candidates import HOST, PartitionSpec
+from collage.candidates import PartitionSpec
 from collage.errors import CollageError
 from collage.estimate import Workload
 from collage.graph.dataflow_graph import DataflowGraph
@@ -123,8 +123,8 @@ def on_cuda(name: str) -> dict[str, Any]:
     graph = DataflowGraph.from_module(module)
     found = {}
     for backend_name in _CUDA:
-        backend = plugin("backends", backend_name)
-        rule = backend.rule()
+        settings = {"arch": "sm_90"} if backend_name in ("tvm-cuda", "cutlass") else {}
+        rule = plugin("backends", backend_name, **settings).rule()
         candidates = rule.all_candidates(graph, PartitionSpec(rule, backend_name))
         described = [(str(c.sub_graph.inside), [(la, str(n)) for la, n in c.composites]) for c in candidates]
         found[backend_name] = [len(described), digest(described)]

@@ -26,7 +26,7 @@ from collage.search import Parameterised
 from estimators.cost_model_backend import BackendModel, Held
 from estimators.cost_model_calibration import Calibration
 from estimators.cost_model_contrast import Contrast, moved
-from estimators.cost_model_data import TrainingSet, training_set
+from estimators.cost_model_data import Configurations, TrainingSet, training_set
 from estimators.cost_model_file import read_model, write_model
 from estimators.cost_model_fit import fit_all
 from estimators.features import FeatureTable, Roofline, Task, features_of
@@ -47,6 +47,7 @@ class CostModel(Parameterised):
     seed: the same seed, threads and records give the same model.
     threads: of fitting and predicting; a fixed number, because sums of floating-point numbers depend on it; tables are
         small, and one thread is faster than several that wait for each other.
+    configurations: which versions and configurations of backends are learned from (`training_set`).
 
     Attributes
     ----------
@@ -59,11 +60,19 @@ class CostModel(Parameterised):
     training_set_, held_: the records learned from, and what is said of each when its network is left out; not saved.
     """
 
-    def __init__(self, rounds: int = 400, coverage: float = 0.9, seed: int = 0, threads: int = 1) -> None:
+    def __init__(
+        self,
+        rounds: int = 400,
+        coverage: float = 0.9,
+        seed: int = 0,
+        threads: int = 1,
+        configurations: Configurations = "newest",
+    ) -> None:
         self.rounds = rounds
         self.coverage = coverage
         self.seed = seed
         self.threads = threads
+        self.configurations = configurations
 
     def fit(
         self: _Model,
@@ -84,7 +93,7 @@ class CostModel(Parameterised):
         ------
         CollageError: too few records, or of several devices or protocols, or with descriptions that are none.
         """
-        data = training_set(records, groups, designed)
+        data = training_set(records, groups, designed, self.configurations)
         newest = data.records[-1]
         self.device_ = newest.key.device
         self.device_info_ = dict(newest.device or {})
@@ -107,7 +116,7 @@ class CostModel(Parameterised):
         CollageError: as `fit`; or the records are of a backend that the model does not know, or measured otherwise.
         """
         self._require_fitted()
-        data = training_set(records)
+        data = training_set(records, configurations=self.configurations)
         newest = data.records[-1]
         names = np.array([record.key.backend for record in data.records])
         self._require_known(set(names))

@@ -10,14 +10,20 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
+from typing import Literal
 
 import numpy as np
 
+from collage.backends.code import equivalent_defaults
 from collage.errors import CollageError
 from collage.records import Record
+from collage.records.key import digest_of
 from estimators.cost_model_repeats import one_of_each
 from estimators.cost_model_sessions import numbered, stretches
 
+#: Which versions and configurations of backends are learned from.
+Configurations = Literal["newest", "all"]
 #: Fewer are no training set.
 LEAST = 30
 #: Seconds without a measurement after which the next one belongs to another tuning run.
@@ -58,19 +64,25 @@ class TrainingSet:
 
 
 def training_set(
-    records: Iterable[Record], groups: Sequence[object] | None = None, designed: Sequence[bool] | None = None
+    records: Iterable[Record],
+    groups: Sequence[object] | None = None,
+    designed: Sequence[bool] | None = None,
+    configurations: Configurations = "newest",
 ) -> TrainingSet:
     """Choose, weigh and group.
 
     Left out: plans and transitions, Invalid records (a rule or a build says whether a backend takes a candidate; a
-    latency says nothing about it), records without a description, zero latencies, and those that were measured with
-    an older version or configuration of their backend. What was measured several times counts once, with the mean.
+    latency says nothing about it), records without a description, zero latencies, and those of other versions and
+    configurations of their backend than `configurations` asks for. What was measured several times counts once, with
+    the mean.
 
     Parameters
     ----------
     records: in any order.
     groups: the network of each record; None groups them by the pauses between them.
     designed: which records are of blocks that belong to no network; None for none of them.
+    configurations: "newest" takes, of each backend, records of the version and configuration of its newest record, and
+        of configurations declared equivalent to that (`collage.backends.code`); "all" takes those of every version.
 
     Raises
     ------
@@ -87,11 +99,11 @@ def training_set(
     merged = one_of_each((record.key, record) for record in everything).values()
     ordered = sorted(((r, about_each[r.key]) for r in merged), key=lambda pair: (pair[0].timestamp, pair[0].key.digest))
     ignored: dict[str, int] = {}
-    current = {r.key.backend: (r.key.backend_version, r.key.configuration) for r, _ in ordered if _usable(r)}
+    current = {r.key.backend: _built_by(r) for r, _ in ordered if not _why_not(r)}
     kept: list[tuple[Record, tuple[object, bool]]] = []
     for record, about in ordered:
         why = _why_not(record)
-        if not why and current[record.key.backend] != (record.key.backend_version, record.key.configuration):
+        if not why and configurations == "newest" and current[record.key.backend] != _built_by(record):
             why = "older backend"
         if why:
             ignored[why] = ignored.get(why, 0) + 1
@@ -114,8 +126,16 @@ def training_set(
     )
 
 
-def _usable(record: Record) -> bool:
-    return not _why_not(record)
+def _built_by(record: Record) -> tuple[str, str]:
+    """Version and configuration of the backend; equivalent configurations are one."""
+    key = record.key
+    return key.backend_version, _representative(key.backend, key.configuration)
+
+
+@cache
+def _representative(backend: str, configuration: str) -> str:
+    classes = ([digest_of(each) for each in known] for known in equivalent_defaults(backend))
+    return next((digests[0] for digests in classes if configuration in digests), configuration)
 
 
 def _why_not(record: Record) -> str:

@@ -93,7 +93,9 @@ class Backend(ABC):
         """The tree of rules that finds this backend's candidates."""
 
     def configuration(self) -> dict[str, Any]:
-        """Settings that change what is built (tuning records, precision, ...): part of every record's key."""
+        """Settings that change what is built (tuning records, precision, ...): part of every record's key, beside a
+        digest of the code that builds it (`collage.backends.code`), which need not be told.
+        """
         return {}
 
     def codegen(self, functions: Sequence[Any], options: dict[str, Any]) -> list[Any]:

@@ -20,7 +20,6 @@ from collage.backends.matmul_patterns import matmul_blob, matmul_patterns
 from collage.backends.problem import Binding, Problem, Unsupported, compact, is_read_by, problem_of, shape_of
 from collage.backends.problem_convolution import FORWARD, TRANSPOSED, convolution_patterns, read_convolution
 from collage.backends.problem_epilogue import ACTIVATIONS
-from collage.backends.source_digest import source_digest
 from collage.errors import CodegenError, CompiledModelError
 from collage.runtime import blob
 from collage.runtime.native import missing_tool
@@ -60,15 +59,6 @@ class OneDNNBackend(Backend):
                 *matmul_patterns("onednn", ("float32",), with_erf=True),
             ]
         )
-
-    def configuration(self) -> dict[str, Any]:
-        """Patterns and engine, as a digest of their code."""
-        return {
-            "code": source_digest(
-                *("backends/onednn.py", "backends/composite.py", "backends/problem*.py", "backends/matmul_*.py"),
-                *("runtime/blob.*", "runtime/host_engine.*", "runtime/onednn/*", "runtime/engines/onednn.py"),
-            )
-        }
 
     def engine_blob(self, function: Any) -> bytes:
         """The operation in numbers, and its weights; see `collage/runtime/onednn/engine.cc`."""

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from collage.backends.base import Availability, Backend, Style
 from collage.backends.onnx_export import export_onnx, unsupported_reason
-from collage.backends.source_digest import source_digest
 
 if TYPE_CHECKING:
     from collage.graph.dataflow_graph import DataflowNode
@@ -34,14 +33,6 @@ class ONNXRuntimeBackend(Backend):
         from collage.rules.trees import graph_rule
 
         return graph_rule(supports)
-
-    def configuration(self) -> dict[str, Any]:
-        """The exporter and the engine, as a digest of their code."""
-        return {
-            "code": source_digest(
-                "backends/onnx_export/*.py", "backends/onnxruntime.py", "runtime/engines/onnxruntime.py"
-            )
-        }
 
     def engine_blob(self, function: Any) -> bytes:
         """The partition as a serialised ONNX model."""

@@ -16,7 +16,6 @@ from tvm import relax
 
 from collage.backends.base import Availability, Backend, Style
 from collage.backends.onnx_export import export_onnx, unsupported_reason
-from collage.backends.source_digest import source_digest
 
 if TYPE_CHECKING:
     from collage.graph.dataflow_graph import DataflowNode
@@ -68,12 +67,6 @@ class OpenVINOBackend(Backend):
         from collage.rules.trees import graph_rule
 
         return graph_rule(supports)
-
-    def configuration(self) -> dict[str, Any]:
-        """The exporter and the engine, as a digest of their code."""
-        return {
-            "code": source_digest("backends/onnx_export/*.py", "backends/openvino.py", "runtime/engines/openvino.py")
-        }
 
     def engine_blob(self, function: Any) -> bytes:
         """The partition as a serialised ONNX model."""

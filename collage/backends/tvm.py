@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import tvm
 
 from collage.backends.base import Availability, Backend, Style
-from collage.backends.source_digest import source_digest
 from collage.backends.tvm_records import TunedKernel, records_digest
 from collage.errors import RecordsError
 
@@ -54,8 +53,8 @@ class TVMBackend(Backend):
         return native_rule()
 
     def configuration(self) -> dict[str, Any]:
-        """What decides how kernels are made: our own rules, and the tuning records, each as a digest of its content."""
-        return {"code": source_digest("backends/tvm*.py", "rewrite.py"), "tuning": records_digest(self.tuning_records)}
+        """The tuning records, as a digest of their content."""
+        return {"tuning": records_digest(self.tuning_records)}
 
     def tune(self, modules: Iterable[Any], threads: int, progress: Progress = lambda _: None) -> list[TunedKernel]:
         """Tune the kernels of partitioned modules that have no record yet; nothing when no trials were asked for.

@@ -15,7 +15,6 @@ from collage.backends.composite import Composite
 from collage.backends.problem import Binding, Problem, Unsupported, compact, is_read_by, problem_of
 from collage.backends.problem_convolution import FORWARD, convolution_patterns, read_convolution
 from collage.backends.problem_epilogue import Step
-from collage.backends.source_digest import source_digest
 from collage.errors import CodegenError, CompiledModelError
 from collage.runtime import blob
 from collage.runtime.host_engine import compiler
@@ -60,15 +59,6 @@ class WinogradBackend(Backend):
         from collage.rules.trees import library_rule
 
         return library_rule(convolution_patterns("winograd.conv", FORWARD, _ACTIVATIONS, is_supported))
-
-    def configuration(self) -> dict[str, Any]:
-        """Patterns and engine, as a digest of their code."""
-        return {
-            "code": source_digest(
-                *("backends/winograd.py", "backends/composite.py", "backends/problem*.py"),
-                *("runtime/blob.*", "runtime/host_engine.*", "runtime/winograd/*", "runtime/engines/winograd.py"),
-            )
-        }
 
     def engine_blob(self, function: Any) -> bytes:
         """The convolution in numbers, and its weights; see `collage/runtime/winograd/engine.cc`."""

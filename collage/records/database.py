@@ -9,12 +9,12 @@ read-only media. `PRAGMA application_id` marks the file as ours, `PRAGMA user_ve
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 import platformdirs
 from sqlalchemy import ColumnElement, Connection, create_engine, event, func, select
@@ -30,6 +30,7 @@ from collage.records.table import from_row, metadata, records, to_row
 #: "CLLG": tells a records database from any other SQLite file.
 APPLICATION_ID = 0x434C4C47
 _BATCH = 500
+_Found = TypeVar("_Found")
 
 
 def default_path() -> Path:
@@ -89,16 +90,19 @@ class RecordDatabase:
         return self.get_many([key]).get(key)
 
     def get_many(self, keys: Iterable[RecordKey]) -> dict[RecordKey, Record]:
-        """The records of those keys that have one."""
-        wanted = {key.digest: key for key in keys}
-        return {wanted[record.key.digest]: record for record in self._fetch(list(wanted))}
+        """The records of those keys that have one; of an equivalent configuration where there is none of the key's."""
+        asked = list(keys)
+        found = {record.key.digest: record for record in self._fetch(_digests(asked))}
+        return _first_of_each(asked, found)
 
     def costs(self, keys: Iterable[RecordKey]) -> dict[RecordKey, Cost]:
         """The costs of those keys that have a record; much faster than the records themselves."""
-        wanted = {key.digest: key for key in keys}
+        asked = list(keys)
         c = records.c
-        rows = self._select_by_digest([c.digest, c.status, c.seconds, c.spread, c.samples, c.reason], list(wanted))
-        return {wanted[row[0]]: cost_of(*row[1:]) for row in rows}
+        columns = [c.digest, c.status, c.seconds, c.spread, c.samples, c.reason]
+        return _first_of_each(
+            asked, {row[0]: cost_of(*row[1:]) for row in self._select_by_digest(columns, _digests(asked))}
+        )
 
     def put(self, record: Record) -> None:
         """Store a record, instead of an earlier one of its key; it is on disk when this returns."""
@@ -256,6 +260,17 @@ class RecordDatabase:
     def _is_empty(connection: Connection) -> bool:
         tables = connection.exec_driver_sql("SELECT count(*) FROM sqlite_master").scalar()
         return tables == 0 and connection.exec_driver_sql("PRAGMA application_id").scalar() == 0
+
+
+def _digests(keys: Iterable[RecordKey]) -> list[str]:
+    return list(dict.fromkeys(each.digest for key in keys for each in key.alternatives()))
+
+
+def _first_of_each(keys: Iterable[RecordKey], found: Mapping[str, _Found]) -> dict[RecordKey, _Found]:
+    """For each key what was found under it, or else under the first of its equivalents that has something."""
+    digests = ((key, (each.digest for each in key.alternatives())) for key in keys)
+    first = ((key, next((d for d in alternatives if d in found), None)) for key, alternatives in digests)
+    return {key: found[digest] for key, digest in first if digest is not None}
 
 
 def store(connection: Connection, batch: Sequence[Record]) -> None:

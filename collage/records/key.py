@@ -11,10 +11,12 @@ import importlib.metadata
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
+from itertools import islice, product
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
+from collage.backends.code import configuration_of, equivalent_configurations
 from collage.device import DeviceInfo
 from collage.errors import RecordsError
 
@@ -54,6 +56,8 @@ class RecordKey:
     threads: number of threads of the deployment.
     tvm_version: of the compiler and of the virtual machine that runs the result.
     protocol: how it was measured, as canonical JSON: name, version and parameters such as cold or hot weights.
+    equivalent: configurations under which the same was built (`collage.backends.code`): a record of one of them serves
+        where there is none of this. No part of the key's identity.
     """
 
     kind: Kind
@@ -66,6 +70,7 @@ class RecordKey:
     threads: int
     tvm_version: str
     protocol: str
+    equivalent: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -78,9 +83,14 @@ class RecordKey:
         """SHA-256 over the canonical JSON of all fields, in hexadecimal; the same in every process."""
         return hashlib.sha256(canonical_json(self.as_dict()).encode()).hexdigest()
 
+    def alternatives(self) -> list[RecordKey]:
+        """This key, then those of equivalent configurations."""
+        others = (replace(self, configuration=known, equivalent=()) for known in self.equivalent)
+        return [self, *others]
+
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready, with the protocol as an object: the `key` of a line of a benchmark log."""
-        result: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
+        result: dict[str, Any] = {name: getattr(self, name) for name in _names()}
         result["composites"] = [[label, list(positions)] for label, positions in self.composites]
         result["protocol"] = json.loads(self.protocol)
         return result
@@ -88,7 +98,7 @@ class RecordKey:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> RecordKey:
         """The inverse of `as_dict`. Raises RecordsError when a field is missing, unknown or of the wrong type."""
-        names = {f.name for f in fields(cls)}
+        names = set(_names())
         if set(values) != names:
             raise RecordsError(f"a key has the fields {', '.join(sorted(names))}: found {', '.join(sorted(values))}")
         for name in names - {"composites", "threads", "protocol"}:
@@ -101,6 +111,11 @@ class RecordKey:
         return cls(**{**values, "composites": composites, "protocol": canonical_json(values["protocol"])})
 
 
+def _names() -> tuple[str, ...]:
+    """The fields that identify a key."""
+    return tuple(f.name for f in fields(RecordKey) if f.compare)
+
+
 def keys_of(workloads: Sequence[Workload], device: Device, protocol: MeasuringProtocol) -> list[RecordKey]:
     """The key of each workload; every backend is asked for its version and configuration once.
 
@@ -110,7 +125,8 @@ def keys_of(workloads: Sequence[Workload], device: Device, protocol: MeasuringPr
     """
     backends = {id(workload.backend): workload.backend for workload in workloads}
     versions = {i: backend.version() for i, backend in backends.items()}
-    configurations = {i: digest_of(backend.configuration()) for i, backend in backends.items()}
+    configurations = {i: digest_of(configuration_of(backend)) for i, backend in backends.items()}
+    equivalent = {i: tuple(map(digest_of, equivalent_configurations(backend))) for i, backend in backends.items()}
     tvm, how = tvm_version(), protocol_json(protocol)
     return [
         RecordKey(
@@ -124,6 +140,7 @@ def keys_of(workloads: Sequence[Workload], device: Device, protocol: MeasuringPr
             threads=workload.threads,
             tvm_version=tvm,
             protocol=how,
+            equivalent=equivalent[id(workload.backend)],
         )
         for workload in workloads
     ]
@@ -158,17 +175,20 @@ def _key_of_several(
     threads: int,
     protocol: MeasuringProtocol,
 ) -> RecordKey:
+    now = [configuration_of(backend) for backend in backends]
+    earlier = product(*([c, *equivalent_configurations(b)] for b, c in zip(backends, now, strict=True)))
     return RecordKey(
         kind=kind,
         structure=structure,
         backend=joint.join(backend.name for backend in backends),
         backend_version=joint.join(backend.version() for backend in backends),
-        configuration=digest_of([backend.configuration() for backend in backends]),
+        configuration=digest_of(now),
         composites=(),
         device=_fingerprint(device),
         threads=threads,
         tvm_version=tvm_version(),
         protocol=protocol_json(protocol),
+        equivalent=tuple(digest_of(list(each)) for each in islice(earlier, 1, None)),
     )
 
 

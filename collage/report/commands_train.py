@@ -51,6 +51,14 @@ def train(
     ] = None,
     estimator: Annotated[str, typer.Option(help="The estimator to train.")] = "learned",
     seed: Annotated[int, typer.Option(help="Of the model's random numbers.")] = 0,
+    configurations: Annotated[
+        str,
+        typer.Option(
+            metavar="newest|all",
+            help="Learn from records of each backend's newest version and configuration (and of equivalent ones), "
+            "or of all.",
+        ),
+    ] = "newest",
     calibrate: Annotated[
         str | None,
         typer.Option(
@@ -69,6 +77,8 @@ def train(
     require_writable({"-o": output, "--plot": plot}, {name: path for name, path in inputs.items() if path != output})
     if output.resolve() in {path.resolve() for path in inputs.values()}:
         raise typer.BadParameter(f"{output} would overwrite a log", param_hint="-o")
+    if configurations not in ("newest", "all"):
+        raise typer.BadParameter(f"newest or all, not {configurations}", param_hint="--configurations")
     name = "train" if calibrate is None else "calibrate"
     hook = getattr(plugins.load_class("estimators", estimator), name, None)
     if hook is None:
@@ -76,7 +86,10 @@ def train(
             f"the estimator {estimator!r} cannot be {name.removesuffix('e')}ed: its class has no `{name}(records)`"
         )
     if calibrate is None:
-        more = {"designed": _records(designed)} if designed else {}
+        more = {
+            **({"designed": _records(designed)} if designed else {}),
+            **({"configurations": configurations} if configurations != "newest" else {}),
+        }
         model = hook(_records(logs), seed=seed, **more)
     else:
         model = hook(_records(logs), None if calibrate == "shipped" else Path(calibrate))

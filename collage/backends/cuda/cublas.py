@@ -14,7 +14,6 @@ from collage.backends.composite import Composite
 from collage.backends.cuda.base import CudaLibraryBackend
 from collage.backends.matmul_chain import read_chain
 from collage.backends.matmul_patterns import matmul_blob, matmul_patterns
-from collage.backends.source_digest import source_digest
 
 if TYPE_CHECKING:
     from collage.rules.base import PartitionRule
@@ -36,12 +35,8 @@ class CublasBackend(CudaLibraryBackend):
         return library_rule(matmul_patterns("cublas", _DTYPES, with_erf=False))
 
     def configuration(self) -> dict[str, Any]:
-        """Precision, and patterns and engine as a digest of their code."""
-        code = source_digest(
-            *("backends/cuda/cublas.py", "backends/matmul_*.py", "backends/composite.py"),
-            *("runtime/blob.*", "runtime/cuda/partition.h", "runtime/cuda/cublas*", "runtime/engines/cublas.py"),
-        )
-        return {"code": code, "precision": self.checked_precision()}
+        """The precision."""
+        return {"precision": self.checked_precision()}
 
     def engine_blob(self, function: Any) -> bytes:
         """The product in numbers, and its weights; see `collage/runtime/cuda/cublas.cc`."""

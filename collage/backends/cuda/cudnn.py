@@ -13,7 +13,6 @@ from collage.backends.composite import Composite
 from collage.backends.cuda.base import CudaLibraryBackend
 from collage.backends.cuda.cudnn_patterns import patterns, read
 from collage.backends.problem import Problem, problem_of
-from collage.backends.source_digest import source_digest
 from collage.runtime.blob import pack
 
 if TYPE_CHECKING:
@@ -34,13 +33,8 @@ class CudnnBackend(CudaLibraryBackend):
         return library_rule(patterns())
 
     def configuration(self) -> dict[str, Any]:
-        """Precision, and patterns and engine as a digest of their code."""
-        code = source_digest(
-            *("backends/cuda/cudnn*.py", "backends/composite.py", "backends/problem*.py"),
-            *("runtime/blob.*", "runtime/cuda/*.py", "runtime/cuda/partition.h", "runtime/cuda/cudnn*"),
-            "runtime/engines/cudnn.py",
-        )
-        return {"code": code, "precision": self.checked_precision()}
+        """The precision."""
+        return {"precision": self.checked_precision()}
 
     def engine_blob(self, function: Any) -> bytes:
         """The header of the partition's problem, and its weights; see `collage/runtime/cuda/cudnn_problem.h`."""

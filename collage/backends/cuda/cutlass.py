@@ -16,6 +16,7 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from collage.backends.code import configuration_of
 from collage.backends.base import Availability, Style
 from collage.backends.composite import Composite, Operands, static_shape
 from collage.backends.cuda import cutlass_build
@@ -23,7 +24,6 @@ from collage.backends.cuda.base import NO_DEVICE, CudaBackend
 from collage.backends.cuda.cutlass_kernels import Kernel, kernels_for
 from collage.backends.cuda.cutlass_problem import Computation, read_computation
 from collage.backends.cuda.target import device_arch
-from collage.backends.source_digest import source_digest
 from collage.cuda_device import compute_capability
 from collage.errors import BackendUnavailableError, CodegenError
 from collage.runtime.cuda import choices, cutlass_libraries
@@ -72,17 +72,8 @@ class CutlassBackend(CudaBackend):
         return f"{cutlass_build.cutlass_version()} (nvcc {cutlass_build.nvcc_version()})"
 
     def configuration(self) -> dict[str, Any]:
-        """Precision and architecture, and what kernels are made of as a digest of the code."""
-        code = source_digest(
-            *(
-                "backends/cuda/cutlass*.py",
-                "backends/composite.py",
-                "runtime/cuda/cutlass*.*",
-                "runtime/cuda/cutlass/*",
-            ),
-            *("runtime/blob.*", "runtime/cuda/partition.h", "runtime/engines/cutlass.py"),
-        )
-        return {"code": code, "precision": self.checked_precision(), "arch": self.architecture()}
+        """Precision and architecture."""
+        return {"precision": self.checked_precision(), "arch": self.architecture()}
 
     def rule(self) -> PartitionRule:
         from collage.backends.cuda.cutlass_patterns import patterns
@@ -166,7 +157,7 @@ class CutlassBackend(CudaBackend):
 
     def _choice_key(self, computation: Computation, kernels: Sequence[Kernel]) -> str:
         """Of all that the fastest kernel depends on."""
-        parts = [self.configuration(), _settings(computation), [kernel.name for kernel in kernels], cuda_name()]
+        parts = [configuration_of(self), _settings(computation), [kernel.name for kernel in kernels], cuda_name()]
         parts.append(sorted(computation.operands))
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
 

@@ -19,7 +19,6 @@ import tvm
 from tvm.support import nvcc
 
 from collage.backends.base import Availability, Backend, Style
-from collage.backends.source_digest import source_digest
 from collage.backends.tvm_records import TunedKernel, records_digest
 from collage.errors import RecordsError
 from collage.runtime.devices import cuda_exists
@@ -71,17 +70,8 @@ class TVMCudaBackend(Backend):
         return native_rule()
 
     def configuration(self) -> dict[str, Any]:
-        """What decides how kernels are made: our own lowering, the architecture, the compiler, the tuning records."""
-        code = source_digest(
-            *("backends/cuda/lower.py", "backends/cuda/target.py"),
-            *("backends/tvm_legalize.py", "backends/tvm_partition.py"),
-        )
-        return {
-            "code": code,
-            "arch": self.arch,
-            "compiler": compiler_mode(),
-            "tuning": records_digest(self.tuning_records),
-        }
+        """The architecture, the compiler and the tuning records, which decide how kernels are made."""
+        return {"arch": self.arch, "compiler": compiler_mode(), "tuning": records_digest(self.tuning_records)}
 
     def tune(self, modules: Iterable[Any], threads: int, progress: Progress = lambda _: None) -> list[TunedKernel]:
         """Tune the kernels of partitioned modules that have no record yet; nothing when no trials were asked for.

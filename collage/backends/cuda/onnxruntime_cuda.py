@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from collage.backends.base import Availability, Style
 from collage.backends.cuda.base import NO_DEVICE, CudaBackend
 from collage.backends.cuda.onnx_half import export_any_float, refusal
-from collage.backends.source_digest import source_digest
 from collage.runtime.devices import cuda_exists
 
 if TYPE_CHECKING:
@@ -56,13 +55,8 @@ class OnnxRuntimeCudaBackend(CudaBackend):
         return graph_rule(supports)
 
     def configuration(self) -> dict[str, Any]:
-        """Precision, and the exporter and the engine as a digest of their code."""
-        code = source_digest(
-            *("backends/onnx_export/*.py", "backends/cuda/onnx_half.py", "backends/cuda/onnxruntime_cuda.py"),
-            *("frontend/precision.py", "frontend/channels_last.py", "frontend/layout_rules.py"),
-            "runtime/engines/onnxruntime*.py",
-        )
-        return {"code": code, "precision": self.checked_precision()}
+        """The precision."""
+        return {"precision": self.checked_precision()}
 
     def engine_blob(self, function: Any) -> bytes:
         """The partition as a serialised ONNX model."""

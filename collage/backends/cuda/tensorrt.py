@@ -17,7 +17,6 @@ from tvm import relax
 from collage.backends.base import Availability, Style
 from collage.backends.cuda.base import NO_DEVICE, CudaBackend
 from collage.backends.cuda.onnx_half import export_any_float, refusal, tensor_dtypes
-from collage.backends.source_digest import source_digest
 from collage.runtime.devices import cuda_exists
 
 if TYPE_CHECKING:
@@ -93,13 +92,8 @@ class TensorRTBackend(CudaBackend):
         return graph_rule(supports)
 
     def configuration(self) -> dict[str, Any]:
-        """Precision and workspace, and the exporter and the engine as a digest of their code."""
-        code = source_digest(
-            *("backends/onnx_export/*.py", "backends/cuda/onnx_half.py", "backends/cuda/tensorrt.py"),
-            *("frontend/precision.py", "frontend/channels_last.py", "frontend/layout_rules.py"),
-            "runtime/engines/tensorrt.py",
-        )
-        return {"code": code, **self._build_options()}
+        """Precision and workspace."""
+        return self._build_options()
 
     def engine_blob(self, function: Any) -> bytes:
         """The partition as a serialised ONNX model, and the engine that was built of it, if there is one."""

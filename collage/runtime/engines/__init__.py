@@ -55,9 +55,18 @@ def create(engine: str, blob: bytes, options: Mapping[str, Any]) -> Run:
     CompiledModelError: the engine is unknown, its library is not installed, or it does not take the model.
     """
     require([engine])
-    module, _, function = engine.partition(":") if ":" in engine else (_ENGINES[engine][0], ":", "create")
+    module, _, function = _named(engine)
     run: Run = getattr(import_module(module), function)(blob, options)
     return run
+
+
+def modules_of(engine: str) -> list[str]:
+    """The module that implements an engine; none where there is no such engine."""
+    return [_named(engine)[0]] if ":" in engine or engine in _ENGINES else []
+
+
+def _named(engine: str) -> tuple[str, str, str]:
+    return engine.partition(":") if ":" in engine else (_ENGINES[engine][0], ":", "create")
 
 
 def require(engines: Iterable[str]) -> None:

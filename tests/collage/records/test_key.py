@@ -35,6 +35,8 @@ OTHER = {
 class StubBackend:
     """As much of a backend as keys depend on."""
 
+    engine = ""
+
     def __init__(self, name: str, version: str = "1", **configuration: object) -> None:
         self.name, self._version, self._configuration = name, version, configuration
         self.asked = 0
@@ -63,7 +65,7 @@ class StubProtocol:
         return {"weights": self.weights}
 
 
-@pytest.mark.parametrize("name", [f.name for f in fields(RecordKey)])
+@pytest.mark.parametrize("name", [f.name for f in fields(RecordKey) if f.compare])
 def test_every_field_changes_the_digest(key, name: str) -> None:
     assert replace(key(), **{name: OTHER[name]}).digest != key().digest
 

@@ -263,5 +263,5 @@ def test_an_export_that_fails_leaves_the_earlier_log(source, tmp_path, monkeypat
 @pytest.mark.parametrize("described", [Record, RecordKey, DeviceInfo, ImportCounts])
 def test_the_schema_document_names_every_field(described: type) -> None:
     document = (Path(__file__).parents[3] / "docs" / "RECORDS.md").read_text(encoding="utf-8")
-    missing = [f.name for f in fields(described) if not re.search(rf"\b{f.name}\b", document)]
+    missing = [f.name for f in fields(described) if f.compare and not re.search(rf"\b{f.name}\b", document)]
     assert missing == []

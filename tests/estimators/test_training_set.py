@@ -1,0 +1,46 @@
+"""Which records a cost model learns from."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from collage.backends import code
+from collage.records import Record
+from collage.records.key import digest_of
+from estimators import cost_model_data
+from estimators.cost_model_data import training_set
+
+
+def tvm_records(measured: list[Record], configuration: str) -> list[Record]:
+    """Records of TVM's candidates, half of them of another configuration; the last one is the newest."""
+    ours = sorted((r for r in measured if r.key.backend == "tvm"), key=lambda r: r.timestamp)
+    older = [replace(r, key=replace(r.key, configuration=configuration)) for r in ours[::2]]
+    return [*older, *ours[1::2], replace(ours[-1], timestamp="2999-01-01T00:00:00.000000+00:00")]
+
+
+def test_records_of_an_older_configuration_are_left_out(measured: list[Record]) -> None:
+    data = training_set(tvm_records(measured, "older"))
+    assert {r.key.configuration for r in data.records} == {data.records[-1].key.configuration}
+    assert data.ignored["older backend"] > 0
+
+
+def test_records_of_an_equivalent_configuration_are_learned_from(
+    measured: list[Record], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One new record after files were moved must not discard fifty thousand old ones."""
+    declared = {"tvm": code._Equivalent({"tuning": "none"}, [["before", "after"]])}
+    monkeypatch.setattr(code, "_equivalences", lambda: declared)
+    monkeypatch.setattr(cost_model_data, "_representative", cost_model_data._representative.__wrapped__)
+    before, after = (digest_of({"code": each, "tuning": "none"}) for each in ("before", "after"))
+    newer = [replace(r, key=replace(r.key, configuration=after)) for r in measured if r.key.backend == "tvm"]
+    data = training_set(tvm_records(newer, before))
+    assert "older backend" not in data.ignored
+    assert {r.key.configuration for r in data.records} == {before, after}
+
+
+def test_all_configurations_are_a_choice(measured: list[Record]) -> None:
+    records = tvm_records(measured, "older")
+    data = training_set(records, configurations="all")
+    assert "older backend" not in data.ignored and len(data.records) > len(training_set(records).records)
