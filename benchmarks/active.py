@@ -30,16 +30,16 @@ from benchmarks.estimator_networks import (
 )
 from benchmarks.estimator_regret import end_to_end
 from benchmarks.workloads import NAMES
-from collage.candidates import CandidatePartition
 from collage.choose import resolve_backends
 from collage.cost import Cost
 from collage.estimate import CostEstimator, Workload
+from collage.graph.candidates import CandidatePartition
 from collage.partitioner import partition
 from collage.records import Record
 from collage.runtime.threads import configure_threads
-from collage.search import SearchProblem
+from collage.search.problem import SearchProblem
 from estimators.active import ActiveEstimator
-from estimators.cost_model import CostModel
+from estimators.cost_model.model import CostModel
 from estimators.replay import ReplayEstimator
 from searchers.dijkstra import DijkstraSearcher
 

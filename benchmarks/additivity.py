@@ -25,8 +25,8 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.workloads import build
-from collage.candidates import HOST, CandidatePartition
 from collage.estimate import Workload
+from collage.graph.candidates import HOST, CandidatePartition
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.index_set import IndexSet
 from collage.graph.sub_graph import SubGraph
@@ -37,9 +37,9 @@ from collage.measure.probe import two_convolutions
 from collage.measure.protocol import END_TO_END, Protocol
 from collage.measure.reference import ReferenceRun
 from collage.measure.statistics import paired_ratio
+from collage.measure.workloads import WorkloadFactory
 from collage.partitioner import partition
 from collage.runtime.threads import configure_threads, default_threads, thread_environment
-from collage.workload import WorkloadFactory
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -20,7 +20,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from collage.records import Record
-from estimators.features import FeatureTable, Roofline, Task, features_of
+from estimators.features.batch import FeatureTable, Roofline, Task, features_of
 
 Vector = npt.NDArray[np.float64]
 

@@ -20,18 +20,18 @@ from typing import Any
 from benchmarks.workloads import build
 from collage.backends.base import Backend
 from collage.backends.code import configuration_of
-from collage.candidates import HOST, CandidatePartition, CandidateSet, PartitionSpec
-from collage.collect_variants import skeleton
-from collage.device import describe
+from collage.collect.variants import skeleton
 from collage.errors import RecordsError
 from collage.estimate import Workload
 from collage.frontend import load
+from collage.graph.candidates import HOST, CandidatePartition, CandidateSet, PartitionSpec
 from collage.graph.dataflow_graph import DataflowGraph
+from collage.measure.workloads import WorkloadFactory
 from collage.records import Record, RecordDatabase, read_log
 from collage.records.key import Composites
 from collage.rules.gather import gather_candidates
-from collage.workload import WorkloadFactory
-from estimators.cost_model_repeats import one_of_each
+from collage.runtime.device_info import describe
+from estimators.cost_model.data.repeats import one_of_each
 
 #: What records of candidates are matched by, versions and configurations aside: structure, backend, composites.
 Key = tuple[str, str, Composites]
@@ -86,7 +86,7 @@ class Network:
 
     @cached_property
     def skeletons(self) -> frozenset[str]:
-        """Of all its candidates (`collage.collect_variants.skeleton`)."""
+        """Of all its candidates (`collage.collect.variants.skeleton`)."""
         unique = {workload.structure: workload for workload in self.workloads.values()}
         return frozenset(skeleton(workload.description) for workload in unique.values())
 
@@ -120,7 +120,7 @@ def key_of(workload: Workload) -> Key:
 def read_records(sources: Iterable[Path], threads: int) -> dict[Key, Record]:
     """One record of each candidate, from databases and benchmark logs, measured with so many threads.
 
-    Where there are several, the newest with the mean of their latencies (`estimators.cost_model_repeats`).
+    Where there are several, the newest with the mean of their latencies (`estimators.cost_model.data.repeats`).
 
     Raises
     ------

@@ -17,19 +17,19 @@ import numpy as np
 
 from benchmarks.estimator_networks import Key, Network, enumerate_candidates, key_of
 from collage.backends.base import Backend
-from collage.candidates import HOST, CandidatePartition, CandidateSet
-from collage.confirm import SEARCHED
+from collage.confirm.contest import SEARCHED
+from collage.confirm.ties import simplest
 from collage.cost import Cost
 from collage.errors import CollageError
+from collage.graph.candidates import HOST, CandidatePartition, CandidateSet
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.measure.plan_runner import PlanRunner
 from collage.measure.reference import ReferenceRun
 from collage.measure.statistics import paired_ratio
+from collage.measure.workloads import WorkloadFactory
 from collage.progress import Reporter
-from collage.search import Partitioning, SearchProblem
-from collage.simpler import simplest
-from collage.single_backend import single_backend
-from collage.workload import WorkloadFactory
+from collage.search.problem import Partitioning, SearchProblem
+from collage.search.single_backend import single_backend
 from searchers.dijkstra import DijkstraSearcher
 
 Transitions = Mapping[tuple[str, str], float]

@@ -158,7 +158,7 @@ def make(name: str) -> Any:
     """An untrained model; the learned one is imported only where it is wanted."""
     if name != LEARNED:
         return BASELINES[name]()
-    from estimators.cost_model import CostModel
+    from estimators.cost_model.model import CostModel
 
     return CostModel()
 

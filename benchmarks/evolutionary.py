@@ -20,11 +20,11 @@ import onnx
 
 import collage
 from benchmarks.workloads import NAMES, build
-from collage.confirm import SEARCHED, Confirmation, confirm
+from collage.confirm.contest import SEARCHED, Confirmation, confirm
 from collage.measure.plan_runner import PlanRunner
 from collage.measure.reference import ReferenceRun
 from collage.progress import Reporter
-from collage.search import Partitioning, SearchProblem
+from collage.search.problem import Partitioning, SearchProblem
 from searchers.dijkstra import DijkstraSearcher
 from searchers.evolutionary import EvolutionarySearcher
 

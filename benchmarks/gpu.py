@@ -30,7 +30,7 @@ from benchmarks.gpu_ledger import Budget, Ledger, OutOfTime, Step, run
 from benchmarks.gpu_messages import Load
 from benchmarks.gpu_peers import ON_CPU, PEERS, TUNED
 from benchmarks.gpu_race import race
-from collage.helper import command
+from collage.measure.helper import command
 
 #: Network, type and batch, the most telling first.
 ROWS: tuple[tuple[str, str, int], ...] = (

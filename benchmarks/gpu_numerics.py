@@ -36,7 +36,7 @@ from onnx import ModelProto
 from benchmarks.workloads import random_inputs
 from benchmarks.workloads.builder import FLOATS, GraphBuilder
 from benchmarks.workloads.layers import batch_norm, classifier, conv, conv_transpose, dense, layer_norm, linear
-from collage.helper import command
+from collage.measure.helper import command
 
 if TYPE_CHECKING:
     from collage.backends.base import Backend
@@ -207,10 +207,10 @@ def examine(name: str, device: str, folder: Path, cases: Sequence[str], dtypes: 
 def largest(backend: Backend, case: str, dtype: str, folder: Path, most: int) -> list[Examined]:
     """A backend's largest candidates of a case, each structure once; said where there are none."""
     import collage
-    from collage.candidates import PartitionSpec
     from collage.errors import CollageError
+    from collage.graph.candidates import PartitionSpec
     from collage.graph.dataflow_graph import DataflowGraph
-    from collage.workload import WorkloadFactory
+    from collage.measure.workloads import WorkloadFactory
 
     label = f"{backend.name}  {case} {dtype}"
     values: Mapping[int, tuple[np.ndarray, ...]] = pickle.loads((folder / f"{case}-{dtype}.pickle").read_bytes())

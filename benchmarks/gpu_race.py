@@ -24,7 +24,7 @@ import numpy as np
 from benchmarks.gpu_ledger import OutOfTime
 from benchmarks.gpu_messages import REFERENCE, Failed, Load, Loaded, Prepared, Proceed, Timed, Turn
 from benchmarks.gpu_peers import PEERS
-from collage.helper import command
+from collage.measure.helper import command
 from collage.measure.statistics import converged, median_interval, paired_ratio
 
 #: Largest error of a whole network relative to its largest output, by the type that it computes in.

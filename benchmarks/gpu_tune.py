@@ -20,8 +20,8 @@ from typing import Any
 import collage
 from benchmarks.workloads import build
 from benchmarks.workloads.builder import FLOATS
-from collage.device import describe
 from collage.records import RecordDatabase
+from collage.runtime.device_info import describe
 
 #: Distributions whose versions a row states, where they are installed.
 _LIBRARIES = (

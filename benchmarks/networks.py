@@ -40,7 +40,7 @@ def bench(name: str, records: Path, folder: Path, again: bool) -> dict[str, Any]
     onnx_file, library, plan = folder / f"{name}.onnx", folder / f"{name}.so", folder / f"{name}.json"
     _process("benchmarks.workloads", name, "-o", str(onnx_file))
     tune = [
-        "collage.report.cli",
+        "collage.cli.main",
         "tune",
         str(onnx_file),
         "-o",

@@ -116,8 +116,8 @@ def refusal(module: Any, backend: str) -> str | None:
     """Why the backend does not take some call of the module; None when it takes all."""
     from tvm import relax
 
-    from collage.backends.onnx_export import unsupported_reason
-    from collage.backends.openvino import unsupported_by_openvino
+    from collage.backends.onnx.export import unsupported_reason
+    from collage.backends.onnx.openvino import unsupported_by_openvino
 
     if backend == "tvm":
         return None
@@ -136,8 +136,8 @@ def run_module(module: Any, backend: str, inputs: Sequence[np.ndarray]) -> list[
     import tvm
     from tvm import relax
 
-    from collage.backends import tvm_lower
-    from collage.backends.onnx_export import export_onnx
+    from collage.backends.onnx.export import export_onnx
+    from collage.backends.tvm import lower as tvm_lower
     from collage.runtime import engines
 
     tensors = [tvm.runtime.tensor(value) for value in inputs]

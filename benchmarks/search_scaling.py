@@ -4,7 +4,7 @@ Synthetic networks, the rules of two native and two graph backends, made-up cost
 20 µs per transition. The growth exponent is the slope of log(time) over log(operators) between one size and the next:
 1 is linear. Searching is timed without costing. *Measured* are the distinct workloads (equal structures on equal
 backends) whose cost a searcher asks for: with eager costing all that there are, with lazy costing
-(`searchers.lazy_costing`) those that may be on the best path. It does not depend on the machine, and neither does the
+(`searchers.lazy.costing`) those that may be on the best path. It does not depend on the machine, and neither does the
 number of half-built covers (states) that are expanded, unless a search runs into its time limit.
 
 The gap is how far the answer may be above the optimum, as proven: zero except where the time limit comes first.
@@ -24,16 +24,16 @@ from unittest.mock import patch
 from rich.console import Console
 from rich.table import Table
 
-from collage.candidates import CandidatePartition, CandidateSet, PartitionSpec
 from collage.cost import Cost
+from collage.graph.candidates import CandidatePartition, CandidateSet, PartitionSpec
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.kinds import OpKind
 from collage.rules.gather import gather_candidates
 from collage.rules.trees import graph_rule, native_rule
-from collage.search import Partitioning, Searcher, SearchProblem
+from collage.search.problem import Partitioning, Searcher, SearchProblem
 from searchers.beam import BeamSearcher
+from searchers.cover_search.layered_search import LayeredSearch, Outcome
 from searchers.dijkstra import DijkstraSearcher
-from searchers.layered_search import LayeredSearch, Outcome
 
 NATIVE, ENGINES = ("native", "native-wide"), ("engine-a", "engine-b")
 BACKENDS = (*NATIVE, *ENGINES)

@@ -25,17 +25,17 @@ import collage
 from benchmarks.estimator_networks import Network
 from benchmarks.workloads import NAMES, build
 from collage.backends.base import Backend
-from collage.backends.lowering import lowering_of
-from collage.candidates import PartitionSpec
+from collage.compile.lowering import lowering_of
 from collage.errors import CollageError
 from collage.estimate import Workload
+from collage.graph.candidates import PartitionSpec
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.measure.artifact import prepare
 from collage.plugins import load as plugin
 from collage.records import Record, read_log
-from estimators.cost_model import CostModel
-from estimators.cost_model_data import training_set
-from estimators.features import Roofline, Task, features_of
+from estimators.cost_model.data.training_set import training_set
+from estimators.cost_model.model import CostModel
+from estimators.features.batch import Roofline, Task, features_of
 from estimators.replay import ReplayEstimator
 
 _RECORDS = Path(__file__).parent / "records"

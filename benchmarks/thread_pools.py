@@ -99,11 +99,11 @@ def convolution(name: str, threads: int, channels: int, seed: int) -> Callable[[
     from tvm import relax
 
     from collage import plugins
-    from collage.build import build
-    from collage.candidates import CandidatePartition
+    from collage.compile.build import build
+    from collage.compile.rewrite import apply
+    from collage.graph.candidates import CandidatePartition
     from collage.graph.dataflow_graph import DataflowGraph
     from collage.graph.sub_graph import SubGraph
-    from collage.rewrite import apply
 
     rng = np.random.default_rng(seed)
     builder = relax.BlockBuilder()

@@ -19,8 +19,8 @@ from rich.table import Table
 from benchmarks.estimator_networks import read_records
 from benchmarks.estimator_scores import Scores, score
 from collage.records import Record
-from estimators.cost_model import CostModel
-from estimators.shipped import shipped
+from estimators.cost_model.model import CostModel
+from estimators.cost_model.shipped import shipped
 
 
 def main() -> None:

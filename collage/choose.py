@@ -10,7 +10,7 @@ from collage import plugins
 from collage.backends.base import Backend
 from collage.errors import BackendUnavailableError, PluginError
 from collage.estimate import CostEstimator
-from collage.search import Searcher
+from collage.search.problem import Searcher
 
 
 def resolve_backends(wanted: Sequence[str | Backend] | None, device: str = "cpu") -> dict[str, Backend]:

@@ -17,7 +17,7 @@ import numpy as np
 
 from collage.cost import Cost
 from collage.graph.description import describe, structure_hash
-from collage.search import Parameterised
+from collage.search.problem import Parameterised
 
 if TYPE_CHECKING:
     from collage.backends.base import Backend

@@ -15,36 +15,36 @@ import numpy as np
 
 from collage import plugins
 from collage.backends.base import Backend
-from collage.candidates import HOST, CandidatePartition, PartitionSpec
 from collage.choose import create_both, resolve_backends
-from collage.coalesce import coalesced
-from collage.confirm import SEARCHED
-from collage.correction import Refined, refine
+from collage.compile.tuning import tune_kernels
+from collage.confirm.contest import SEARCHED
+from collage.confirm.correction import Refined, refine
+from collage.confirm.latencies import Latencies
+from collage.confirm.launches import launch_notes
+from collage.confirm.recall import Field
+from collage.confirm.ties import simplest, tie_notes
 from collage.cost import Cost
 from collage.errors import NoCoverError, SearchInterrupted
 from collage.estimate import CostEstimator, Workload
 from collage.frontend import load
+from collage.graph.candidates import HOST, CandidatePartition, PartitionSpec
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.description import describe, structure_hash
 from collage.interrupt import interruptible
-from collage.latencies import Latencies
-from collage.launches import launch_notes
 from collage.measure.plan_runner import PlanRunner
 from collage.measure.protocol import candidate_protocol, end_to_end
 from collage.measure.reference import ReferenceRun
+from collage.measure.transitions import transition_costs
+from collage.measure.workloads import WorkloadFactory
 from collage.plan import Plan, PlannedPartition, PlanRound
-from collage.pools import shared_pools
 from collage.progress import Reporter
-from collage.recall import Field
 from collage.records import RecordDatabase
 from collage.rules.gather import gather_candidates
 from collage.runtime.threads import configure_threads, default_threads
-from collage.search import Partitioning, Searcher, SearchProblem
-from collage.simpler import simplest, tie_notes
-from collage.single_backend import single_backend
-from collage.transitions import transition_costs
-from collage.tuning import tune_kernels
-from collage.workload import WorkloadFactory
+from collage.search.coalescing import coalesced
+from collage.search.problem import Partitioning, Searcher, SearchProblem
+from collage.search.single_backend import single_backend
+from collage.search.thread_pools import shared_pools
 
 #: How often what a search put side by side is joined and costed; the next search may put other things side by side.
 _COALESCING_ROUNDS = 4
@@ -83,7 +83,7 @@ def partition(
     inputs: arrays to run candidates on; None makes legal random ones.
     confirm_end_to_end: whether the plan is run against its rivals before it is returned.
     correction_rounds: how often, at most, costs are corrected by what partitions took inside the whole, and the search
-        is repeated (`collage.correction`).
+        is repeated (`collage.confirm.correction`).
     budget_s: seconds that the search may take; None for no limit.
     seed: of the searcher's and the inputs' random numbers.
     parameters: of the searcher's and the estimator's constructors, where these are given by name.

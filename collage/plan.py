@@ -15,19 +15,19 @@ from typing import Any
 
 from collage import plugins
 from collage.backends.base import Backend
-from collage.build import CompiledExecutable, build, build_untouched
-from collage.candidates import HOST, CandidatePartition
-from collage.confirm import SEARCHED, UNTOUCHED, Confirmation, Rival
-from collage.correction import Round
+from collage.compile.build import CompiledExecutable, build, build_untouched
+from collage.compile.rewrite import apply
+from collage.confirm.contest import SEARCHED, UNTOUCHED, Confirmation, Rival
+from collage.confirm.correction import Round
 from collage.cost import Cost
 from collage.errors import CollageError, PlanError
-from collage.frontend.channels_last import for_device
+from collage.frontend.passes.layout import for_device
+from collage.graph.candidates import HOST, CandidatePartition
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.description import describe, structure_hash
 from collage.graph.index_set import IndexSet
 from collage.graph.sub_graph import SubGraph
-from collage.rewrite import apply
-from collage.search import execution_order
+from collage.search.problem import execution_order
 
 FORMAT = "collage-plan"
 VERSION = 2
@@ -63,7 +63,7 @@ class PlannedPartition:
 
 @dataclass(frozen=True)
 class PlanRound:
-    """A placement that was searched and run on the way to the plan (`collage.correction`).
+    """A placement that was searched and run on the way to the plan (`collage.confirm.correction`).
 
     Attributes
     ----------

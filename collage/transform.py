@@ -13,7 +13,7 @@ from typing import Any
 
 import tvm
 
-from collage.build import register_codegen
+from collage.compile.build import register_codegen
 from collage.partitioner import partition
 
 

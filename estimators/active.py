@@ -3,7 +3,7 @@
     collage train bench.jsonl.gz -o cost.json
     partition(model, estimator=ActiveEstimator("cost.json"))
 
-`bounds` tells intervals without running anything; a searcher that costs lazily (`searchers.lazy_costing`) then asks
+`bounds` tells intervals without running anything; a searcher that costs lazily (`searchers.lazy.costing`) then asks
 `estimate` for the candidates that matter, and those are measured, unless they are recorded already. When the budget is
 spent, what is asked for has its predicted cost, with the reason "predicted". A searcher that asks for everything at
 once has its first workloads measured, as far as the budget goes.
@@ -23,7 +23,7 @@ from collage.progress import Reporter
 from collage.records import RecordDatabase
 from collage.records.key import Device
 from estimators.cached import CachedEstimator
-from estimators.cost_model import CostModel
+from estimators.cost_model.model import CostModel
 from estimators.learned import LearnedEstimator
 from estimators.measured import MeasuredEstimator
 

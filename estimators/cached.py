@@ -14,10 +14,10 @@ from contextlib import nullcontext
 from typing import Any
 
 from collage.cost import Cost
-from collage.device import describe
 from collage.estimate import CostEstimator, Workload, device_kind
 from collage.records import RecordDatabase, RecordKey, keys_of
 from collage.records.key import Device, MeasuringProtocol
+from collage.runtime.device_info import describe
 
 
 class CachedEstimator(CostEstimator):

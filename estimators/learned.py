@@ -4,8 +4,9 @@
     collage train bench.jsonl.gz -o cost.json
     partition(model, estimator=LearnedEstimator("cost.json"))          # by one of this machine
 
-The models that ship are of a few machines (`estimators.shipped`). On another one the nearest still tells which backend
-is likely to win, and notes that it is not at home; `collage train LOGS --calibrate` adapts it in a minute.
+The models that ship are of a few machines (`estimators.cost_model.shipped`). On another one the nearest still tells
+which backend is likely to win, and notes that it is not at home; `collage train LOGS --calibrate` adapts it in a
+minute.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from collage.cost import Cost
-from collage.device import DeviceInfo, describe
 from collage.errors import CollageError
 from collage.estimate import PREDICTED, CostEstimator, Workload
 from collage.records import Record
 from collage.records.key import Device
-from estimators.cost_model import CostModel
-from estimators.shipped import shipped
+from collage.runtime.device_info import DeviceInfo, describe
+from estimators.cost_model.model import CostModel
+from estimators.cost_model.shipped import shipped
 
 
 class LearnedEstimator(CostEstimator):
@@ -83,7 +84,7 @@ class LearnedEstimator(CostEstimator):
         designed: of designed blocks (`collage records collect --designed`).
         parameters: of the model.
         """
-        from estimators.cost_model_errors import ReportingCostModel
+        from estimators.cost_model.errors import ReportingCostModel
 
         ours, others = list(records), list(designed)
         marks = [False] * len(ours) + [True] * len(others)
@@ -94,7 +95,7 @@ class LearnedEstimator(CostEstimator):
         """The hook of `collage train --calibrate`: a saved model (None: the one that ships for a machine like that of
         the records) adapted to records.
         """
-        from estimators.cost_model_errors import ReportingCostModel
+        from estimators.cost_model.errors import ReportingCostModel
 
         given = list(records)
         if model is not None:

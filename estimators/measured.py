@@ -15,7 +15,6 @@ from functools import cache
 from pathlib import Path
 
 from collage.cost import Cost
-from collage.device import describe
 from collage.errors import CodegenError
 from collage.estimate import CostEstimator, Samples, Workload, device_kind
 from collage.graph.dataflow_graph import DataflowGraph
@@ -30,6 +29,7 @@ from collage.measure.runner import Measurement, Runner
 from collage.measure.statistics import Summary
 from collage.progress import Reporter
 from collage.records import Record, RecordDatabase, key_of
+from collage.runtime.device_info import describe
 from collage.runtime.threads import default_threads
 from estimators.cached import CachedEstimator
 

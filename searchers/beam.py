@@ -17,10 +17,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
-from collage.search import Partitioning, SearchProblem
+from collage.search.problem import Partitioning, SearchProblem
+from searchers.cover_search.layered_search import Budget, Outcome
+from searchers.cover_search.objective import Objective
 from searchers.dijkstra import DijkstraSearcher
-from searchers.layered_search import Budget, Outcome
-from searchers.objective import Objective
 
 
 class BeamSearcher(DijkstraSearcher):

@@ -1,9 +1,10 @@
 """DijkstraSearcher: the cover of least cost, exactly, by shortest path over covered sets (RFC 0062, phase 3).
 
-The method is in `searchers.layered_search`; this module turns a `SearchProblem` into moves and the path found into a
-`Partitioning`. With a budget, what is returned may not be optimal, and then it says how far from the optimum it may be.
+The method is in `searchers.cover_search.layered_search`; this module turns a `SearchProblem` into moves and the path
+found into a `Partitioning`. With a budget, what is returned may not be optimal, and then it says how far from the
+optimum it may be.
 
-Where costs are expensive, `costing="lazy"` asks only for those that may still matter (`searchers.lazy_costing`).
+Where costs are expensive, `costing="lazy"` asks only for those that may still matter (`searchers.lazy.costing`).
 """
 
 from __future__ import annotations
@@ -13,18 +14,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
-from collage.candidates import HOST, CandidatePartition
 from collage.cost import Cost
 from collage.errors import CollageError, NoCoverError
+from collage.graph.candidates import HOST, CandidatePartition
 from collage.graph.index_set import IndexSet
-from collage.search import Partitioning, Searcher, SearchProblem
-from searchers.bounds import node_shares
-from searchers.cost_bounds import LearnedBounds
-from searchers.layered_search import Budget, LayeredSearch, Outcome
-from searchers.lazy_costing import LazyCosts
-from searchers.moves import Moves, make_moves
-from searchers.objective import Objective, make_objective
-from searchers.predicted_bounds import PredictedBounds
+from collage.search.problem import Partitioning, Searcher, SearchProblem
+from searchers.cover_search.bounds import node_shares
+from searchers.cover_search.layered_search import Budget, LayeredSearch, Outcome
+from searchers.cover_search.moves import Moves, make_moves
+from searchers.cover_search.objective import Objective, make_objective
+from searchers.lazy.cost_bounds import LearnedBounds
+from searchers.lazy.costing import LazyCosts
+from searchers.lazy.predicted_bounds import PredictedBounds
 
 #: Half-built covers kept per layer when looking for what else might be costed: no answer depends on it.
 _EXPLORING_WIDTH = 4
@@ -45,11 +46,11 @@ class DijkstraSearcher(Searcher):
         limit.
     costing: "eager" costs every candidate before the search; "lazy" costs, round by round, what is on the best path
         under lower bounds, and finds the same as long as the bounds hold; "auto" is lazy where the problem offers
-        intervals (`SearchProblem.bounds`, `searchers.predicted_bounds`), and eager otherwise. The notes say how much
-        was costed. The rounds share the limits of one search. `lower_bound` of the answer assumes nothing: what was not
-        costed may be free.
+        intervals (`SearchProblem.bounds`, `searchers.lazy.predicted_bounds`), and eager otherwise. The notes say how
+        much was costed. The rounds share the limits of one search. `lower_bound` of the answer assumes nothing: what
+        was not costed may be free.
     bound_margin: only for lazy costing without intervals: by which share a candidate may be cheaper than its like lead
-        one to expect, and still be found (`searchers.cost_bounds`). 1 assumes nothing and costs nearly everything.
+        one to expect, and still be found (`searchers.lazy.cost_bounds`). 1 assumes nothing and costs nearly everything.
     max_share: only for lazy costing without intervals: when the answer at the margin is found, the margin is widened
         until this share of the distinct workloads is costed.
     """

@@ -1,10 +1,10 @@
 """EvolutionarySearcher: the second level of the PACT'22 paper (section 4.3), over every group and every backend.
 
 Additive costs leave out what partitions do to each other: caches, thread pools, what a compiler fuses across them. So
-whole placements are run, and bred from those that run fast. Individuals are genomes (`searchers.genome`) that decode to
-legal covers (`searchers.cover_finder`); evolution starts from the covers that it has to beat (`searchers.seeds`), the
-first of which, Dijkstra's, keeps every tie. The quickest few then run once more against the best seed and Dijkstra's
-cover: who is quickest of forty noisy runs was also lucky.
+whole placements are run, and bred from those that run fast. Individuals are genomes (`searchers.evolution.genome`) that
+decode to legal covers (`searchers.evolution.cover_finder`); evolution starts from the covers that it has to beat
+(`searchers.evolution.initial_covers`), the first of which, Dijkstra's, keeps every tie. The quickest few then run once
+more against the best seed and Dijkstra's cover: who is quickest of forty noisy runs was also lucky.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from dataclasses import replace
 from pathlib import Path
 
 from collage.errors import CollageError
-from collage.search import Partitioning, Searcher, SearchProblem
-from searchers import checkpoint
-from searchers.checkpoint import Evolution, Individual
-from searchers.cover_finder import Cover, CoverFinder
+from collage.search.problem import Partitioning, Searcher, SearchProblem
+from searchers.cover_search.objective import Objective, make_objective
 from searchers.dijkstra import DijkstraSearcher
-from searchers.evolution_notes import describe_changes, describe_evolution
-from searchers.fitness import Fitness
-from searchers.genome import Genome, cross, encode, make_groups, mutate
-from searchers.objective import Objective, make_objective
-from searchers.seeds import make_seeds
+from searchers.evolution import checkpoint
+from searchers.evolution.checkpoint import Evolution, Individual
+from searchers.evolution.cover_finder import Cover, CoverFinder
+from searchers.evolution.fitness import Fitness
+from searchers.evolution.genome import Genome, cross, encode, make_groups, mutate
+from searchers.evolution.initial_covers import make_seeds
+from searchers.evolution.notes import describe_changes, describe_evolution
 
 
 class EvolutionarySearcher(Searcher):

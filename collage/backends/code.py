@@ -1,4 +1,4 @@
-"""A digest of the code that builds a backend's candidates: part of every record's key (invariant 6 of the architecture).
+"""A digest of the code that builds a backend's candidates: part of every record's key (invariant 6).
 
 What a candidate costs depends on our schedule rules, exporters and engines as much as on the libraries behind them.
 When that code changes, old records are missed, never wrongly hit.
@@ -31,11 +31,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collage.backends.base import Backend
 
-#: The parts of Collage that candidates are built with. The interface of backends builds nothing.
-_BUILDING = ("collage.backends", "collage.frontend", "collage.runtime", "collage.rewrite")
-_NOT_BUILDING = ("collage.backends.base", "collage.backends.code")
+#: The parts of Collage that candidates are built with; interfaces and the identity of the machine build nothing.
+_BUILDING = ("collage.backends", "collage.frontend", "collage.runtime", "collage.compile.rewrite")
+_NOT_BUILDING = ("collage.backends.base", "collage.backends.code", "collage.runtime.device_info")
 #: How the functions of partitions are made, for every backend.
-_REWRITE = "collage.rewrite"
+_REWRITE = "collage.compile.rewrite"
 _NATIVE = (".cc", ".cu", ".cuh", ".h", ".hpp", ".cpp")
 _INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"].*$', re.MULTILINE)
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)

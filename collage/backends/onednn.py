@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from tvm import relax
 
 from collage.backends.base import Availability, Backend, Style
-from collage.backends.composite import Composite
-from collage.backends.matmul_chain import read_chain
-from collage.backends.matmul_patterns import matmul_blob, matmul_patterns
-from collage.backends.problem import Binding, Problem, Unsupported, compact, is_read_by, problem_of, shape_of
-from collage.backends.problem_convolution import FORWARD, TRANSPOSED, convolution_patterns, read_convolution
-from collage.backends.problem_epilogue import ACTIVATIONS
+from collage.backends.library.composite import Composite
+from collage.backends.library.convolution import FORWARD, TRANSPOSED, convolution_patterns, read_convolution
+from collage.backends.library.epilogue import ACTIVATIONS
+from collage.backends.library.matmul.chain import read_chain
+from collage.backends.library.matmul.patterns import matmul_blob, matmul_patterns
+from collage.backends.library.problem import Binding, Problem, Unsupported, compact, is_read_by, problem_of, shape_of
 from collage.errors import CodegenError, CompiledModelError
 from collage.runtime import blob
 from collage.runtime.native import missing_tool

@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from collage.backends.base import Availability, Backend, Style
-from collage.backends.composite import Composite
-from collage.backends.problem import Binding, Problem, Unsupported, compact, is_read_by, problem_of
-from collage.backends.problem_convolution import FORWARD, convolution_patterns, read_convolution
-from collage.backends.problem_epilogue import Step
+from collage.backends.library.composite import Composite
+from collage.backends.library.convolution import FORWARD, convolution_patterns, read_convolution
+from collage.backends.library.epilogue import Step
+from collage.backends.library.problem import Binding, Problem, Unsupported, compact, is_read_by, problem_of
 from collage.errors import CodegenError, CompiledModelError
 from collage.runtime import blob
 from collage.runtime.host_engine import compiler

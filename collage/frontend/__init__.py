@@ -13,9 +13,8 @@ Canonical Relax is what every later step may rely on:
 
 from __future__ import annotations
 
-from collage.frontend.fingerprint import fingerprint
 from collage.frontend.load import load
 from collage.frontend.specs import input_specs, output_specs
-from collage.tensor_spec import TensorSpec
+from collage.runtime.tensor_spec import TensorSpec
 
-__all__ = ["TensorSpec", "fingerprint", "input_specs", "load", "output_specs"]
+__all__ = ["TensorSpec", "input_specs", "load", "output_specs"]

@@ -11,10 +11,10 @@ import onnx
 import tvm
 
 from collage.errors import FrontendError
-from collage.frontend.canonical import canonicalise
-from collage.frontend.channels_last import for_device
-from collage.frontend.onnx_file import OnnxSource, read_onnx
-from collage.frontend.onnx_importer import import_onnx
+from collage.frontend.onnx.file import OnnxSource, read_onnx
+from collage.frontend.onnx.importer import import_onnx
+from collage.frontend.passes.canonical import canonicalise
+from collage.frontend.passes.layout import for_device
 from collage.frontend.shapes import bind_relax_shapes
 from collage.frontend.torch_program import import_torch, is_exported_program
 

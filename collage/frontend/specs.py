@@ -8,7 +8,7 @@ import tvm
 from tvm import relax
 
 from collage.errors import FrontendError
-from collage.tensor_spec import TensorSpec
+from collage.runtime.tensor_spec import TensorSpec
 
 #: Attribute of `main` with the names of the network's outputs: Relax gives names to inputs only.
 OUTPUT_NAMES = "collage.output_names"

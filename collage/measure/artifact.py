@@ -18,13 +18,13 @@ import tvm
 from tvm import relax
 
 from collage.backends.base import Backend
-from collage.build import Blob, compile_partitioned, write_blob
-from collage.candidates import CandidatePartition
+from collage.compile.build import Blob, compile_partitioned, write_blob
+from collage.compile.rewrite import Partition, function_type, partition_function
 from collage.estimate import Workload
+from collage.graph.candidates import CandidatePartition
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.index_set import IndexSet
 from collage.graph.sub_graph import SubGraph
-from collage.rewrite import Partition, function_type, partition_function
 
 SYMBOL = "collage_candidate"
 

@@ -16,8 +16,8 @@ import joblib
 from joblib.externals.loky.process_executor import TerminatedWorkerError
 
 from collage.errors import last_line
-from collage.helper import import_tvm_without_torch
 from collage.measure.artifact import Artifact, Preparation, compile_artifact
+from collage.measure.helper import import_tvm_without_torch
 
 Built = Artifact | str
 Item = TypeVar("Item")

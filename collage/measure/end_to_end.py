@@ -13,7 +13,7 @@ import tvm
 from tvm import relax
 
 from collage.backends.base import Backend
-from collage.build import Blob, compile_partitioned, compile_untouched, device_of_backends, write_blob
+from collage.compile.build import Blob, compile_partitioned, compile_untouched, device_of_backends, write_blob
 from collage.measure.artifact import Artifact, write_arrays
 from collage.measure.job import Job
 from collage.measure.protocol import Protocol

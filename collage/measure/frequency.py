@@ -10,8 +10,8 @@ import logging
 import os
 from collections.abc import Sequence
 
-from collage.cuda_device import open_nvml
 from collage.measure.statistics import Summary
+from collage.runtime.cuda.device import open_nvml
 
 #: A clock that changes by more, or samples that spread by more, make a measurement unstable.
 STEADY_CLOCK, STEADY_SAMPLES = 0.03, 0.05

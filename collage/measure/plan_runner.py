@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from collage.backends.base import Backend
-from collage.candidates import HOST, CandidatePartition
+from collage.compile.rewrite import apply
 from collage.errors import CollageError
+from collage.graph.candidates import HOST, CandidatePartition
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.measure.artifact import Artifact
 from collage.measure.end_to_end import measure_plans, prepare_plan, prepare_untouched
@@ -22,9 +23,8 @@ from collage.measure.job import Parts
 from collage.measure.protocol import END_TO_END, Protocol
 from collage.measure.runner import Measurement
 from collage.progress import Reporter
-from collage.rewrite import apply
 
-#: How the names of partitions begin (`collage.rewrite.apply`).
+#: How the names of partitions begin (`collage.compile.rewrite.apply`).
 _PARTITION = "collage_"
 #: A placement: its candidates in execution order; None is TVM's own build of the whole network.
 Placement = Sequence[CandidatePartition] | None

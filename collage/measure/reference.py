@@ -19,18 +19,18 @@ import tvm
 from tvm import relax
 from tvm.runtime.vm import VirtualMachine
 
-from collage.backends.tvm import TVMBackend
-from collage.build import compile_partitioned
-from collage.candidates import HOST, CandidatePartition
+from collage.backends.tvm.backend import TVMBackend
+from collage.compile.build import compile_partitioned
+from collage.compile.rewrite import apply, with_outputs
 from collage.errors import CodegenError, CollageError, ModelInputError
-from collage.frontend.precision import TO_DOUBLE, TO_SINGLE, Widening, calls_kernels, dtypes_of, widened_module
+from collage.frontend.passes.precision import TO_DOUBLE, TO_SINGLE, Widening, calls_kernels, dtypes_of, widened_module
 from collage.frontend.specs import input_specs, output_specs
+from collage.graph.candidates import HOST, CandidatePartition
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.index_set import IndexSet
 from collage.graph.kinds import NodeKind, OpKind, ValueKind
 from collage.graph.sub_graph import SubGraph
 from collage.measure.inputs import random_inputs
-from collage.rewrite import apply, with_outputs
 
 
 class ReferenceRun:

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import IO
 
 from collage.errors import CollageError
-from collage.helper import command
+from collage.measure.helper import command
 from collage.measure.job import Begin, Done, Failed, Job, Parts, Ready, Retired, Timed, receive, send
 from collage.runtime.threads import thread_environment
 

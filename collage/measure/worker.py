@@ -1,6 +1,6 @@
 """The timing process: loads rivals, checks them, and times them interleaved (A B A B), one thing at a time.
 
-Started by `collage.measure.runner`, as a `collage.helper`. Before everything that may hang or crash
+Started by `collage.measure.runner`, as a `collage.measure.helper`. Before everything that may hang or crash
 it says which rival it turns to, so that the tuning process knows whom to blame.
 """
 

@@ -17,8 +17,8 @@ from itertools import islice, product
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
 from collage.backends.code import configuration_of, equivalent_configurations
-from collage.device import DeviceInfo
 from collage.errors import RecordsError
+from collage.runtime.device_info import DeviceInfo
 
 if TYPE_CHECKING:
     from collage.backends.base import Backend

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from collage.candidates import HOST
-from collage.confirm import SEARCHED
+from collage.confirm.contest import SEARCHED
 from collage.cost import Cost
+from collage.graph.candidates import HOST
 from collage.plan import Plan, PlannedPartition
 
 

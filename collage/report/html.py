@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
 
-from collage.candidates import HOST
 from collage.errors import CollageError
+from collage.graph.candidates import HOST
 from collage.plan import Plan
 from collage.report.facts import (
     host_operators,

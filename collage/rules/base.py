@@ -11,12 +11,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from collage.candidates import CandidatePartition
+from collage.graph.candidates import CandidatePartition
 from collage.graph.index_set import IndexSet
 from collage.graph.sub_graph import SubGraph
 
 if TYPE_CHECKING:
-    from collage.candidates import PartitionSpec
+    from collage.graph.candidates import PartitionSpec
     from collage.graph.dataflow_graph import DataflowGraph
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from collage.candidates import HOST, CandidatePartition, CandidateSet, PartitionSpec
 from collage.errors import NoCoverError
+from collage.graph.candidates import HOST, CandidatePartition, CandidateSet, PartitionSpec
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.index_set import IndexSet
 from collage.rules.host import HostPartitionRule

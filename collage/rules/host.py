@@ -10,7 +10,7 @@ from __future__ import annotations
 from tvm import relax
 from tvm.tirx import IntImm
 
-from collage.candidates import HOST, CandidatePartition, PartitionSpec
+from collage.graph.candidates import HOST, CandidatePartition, PartitionSpec
 from collage.graph.dataflow_graph import DataflowGraph, DataflowNode
 from collage.graph.kinds import NodeKind, ValueKind
 from collage.graph.sub_graph import SubGraph

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from collage.candidates import CandidatePartition, PartitionSpec
+from collage.graph.candidates import CandidatePartition, PartitionSpec
 from collage.graph.dataflow_graph import DataflowGraph, DataflowNode
 from collage.graph.kinds import NodeKind, OpKind
 from collage.rules.base import PartitionRule, candidate_of

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from collage.candidates import CandidatePartition, PartitionSpec
+from collage.graph.candidates import CandidatePartition, PartitionSpec
 from collage.graph.dataflow_graph import DataflowGraph, DataflowNode
 from collage.graph.index_set import IndexSet
 from collage.graph.sub_graph import SubGraph

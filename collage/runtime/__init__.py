@@ -7,6 +7,6 @@ probabilities = model(image)
 """
 
 from collage.runtime.model import CompiledModel, load
-from collage.tensor_spec import TensorSpec
+from collage.runtime.tensor_spec import TensorSpec
 
 __all__ = ["CompiledModel", "TensorSpec", "load"]

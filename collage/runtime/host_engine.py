@@ -88,7 +88,7 @@ class HostEngine:
     def _build(self, output: str | None) -> str | CompiledModelError:
         from tvm_ffi.cpp import build
 
-        from collage.device import describe
+        from collage.runtime.device_info import describe
 
         # The name says for which processor it is: homes are shared between machines.
         name = f"collage_{self.name}_{describe().fingerprint.replace('-', '_')}"

@@ -15,8 +15,8 @@ from collage.errors import CompiledModelError, ModelInputError
 from collage.runtime import engines
 from collage.runtime.devices import device_of, tensor_on
 from collage.runtime.library_file import is_cut_off
+from collage.runtime.tensor_spec import TensorSpec
 from collage.runtime.threads import configure_threads
-from collage.tensor_spec import TensorSpec
 
 #: Kernels are compiled for buffers aligned like TVM's own; a NumPy array that is not gets copied once.
 _ALIGNMENT = 64

@@ -19,26 +19,26 @@ import tvm_ffi
 
 from collage.backends.base import Availability, Backend, Style
 from collage.backends.cuda.native import TVMCudaBackend
-from collage.backends.tvm import TVMBackend
-from collage.build import build
-from collage.candidates import HOST, CandidatePartition, PartitionSpec
+from collage.backends.tvm.backend import TVMBackend
+from collage.compile.build import build
+from collage.compile.rewrite import apply
 from collage.estimate import Samples
+from collage.graph.candidates import HOST, CandidatePartition, PartitionSpec
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.index_set import IndexSet
 from collage.graph.sub_graph import SubGraph
 from collage.measure.artifact import prepare
 from collage.measure.check import WRONG, wrong_numbers
 from collage.measure.reference import ReferenceRun
+from collage.measure.workloads import WorkloadFactory
 from collage.records.key import canonical_json
-from collage.rewrite import apply
 from collage.rules.host import runs_on_host
-from collage.search import execution_order
+from collage.search.problem import execution_order
 from collage.testing import fresh
 from collage.testing.corrupted import CorruptedBackend
 from collage.testing.measuring import is_refusal, samples_of, shifted, trials
 from collage.testing.networks import NETWORKS, Network
 from collage.testing.problems import has_cycle
-from collage.workload import WorkloadFactory
 
 _TOLERANCE = 1e-4
 #: What runs the rest of a network, by kind of device.

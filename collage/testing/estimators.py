@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from collage.backends.base import Availability, Backend, Style
-from collage.backends.tvm import TVMBackend
+from collage.backends.tvm.backend import TVMBackend
 from collage.cost import Cost
 from collage.errors import CodegenError
 from collage.estimate import CostEstimator, Workload

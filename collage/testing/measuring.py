@@ -14,16 +14,16 @@ from typing import Protocol
 
 import numpy as np
 
-from collage.candidates import CandidatePartition
 from collage.errors import CodegenError
 from collage.estimate import Samples, Workload
+from collage.graph.candidates import CandidatePartition
 from collage.measure.artifact import Artifact, Preparation, prepare, write_arrays
 from collage.measure.builder import build_all
 from collage.measure.job import Job
 from collage.measure.protocol import Protocol as MeasuringProtocol
 from collage.measure.protocol import candidate_protocol
 from collage.measure.runner import Measurement, Runner
-from collage.workload import WorkloadFactory
+from collage.measure.workloads import WorkloadFactory
 
 _THREADS = 1
 #: How the reason begins of a candidate that a backend refused with a CodegenError.

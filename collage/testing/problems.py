@@ -11,13 +11,13 @@ import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from collage.candidates import HOST, CandidatePartition, CandidateSet
 from collage.cost import Cost
+from collage.graph.candidates import HOST, CandidatePartition, CandidateSet
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.index_set import IndexSet
 from collage.graph.kinds import NodeKind, OpKind
 from collage.graph.sub_graph import SubGraph
-from collage.search import Partitioning, SearchProblem
+from collage.search.problem import Partitioning, SearchProblem
 
 
 def graph_of(inputs: Sequence[Sequence[int]], ops: Sequence[str] | None = None) -> DataflowGraph:

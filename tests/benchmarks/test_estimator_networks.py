@@ -27,8 +27,8 @@ from benchmarks.estimator_networks import (
 from benchmarks.estimator_regret import Placements, end_to_end, partitioning_seconds
 from benchmarks.estimators import main
 from collage.choose import resolve_backends
-from collage.collect_draws import draw_variants
-from collage.collect_variants import skeleton
+from collage.collect.sampling import draw_variants
+from collage.collect.variants import skeleton
 from collage.cost import Cost
 from collage.errors import RecordsError
 from collage.estimate import Workload

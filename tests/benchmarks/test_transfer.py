@@ -4,7 +4,7 @@ from pathlib import Path
 
 from benchmarks.estimator_networks import read_records
 from benchmarks.transfer import transfer
-from estimators.shipped import shipped
+from estimators.cost_model.shipped import shipped
 
 LOG = Path(__file__).parents[2] / "benchmarks" / "records" / "xeon-1-thread.jsonl.gz"
 

@@ -23,10 +23,9 @@ import tvm
 import tvm_ffi
 from tvm.relax.dpl import is_op, wildcard
 
-from collage import cuda_device
 from collage.backends.base import Availability, Backend, Style
-from collage.backends.composite import Composite, Operands
 from collage.backends.cuda import lower, native, target
+from collage.backends.library.composite import Composite, Operands
 from collage.measure import clock, device_events
 from collage.measure.artifact import Artifact, compile_artifact
 from collage.measure.job import Failed, Job, Timed
@@ -35,6 +34,7 @@ from collage.measure.runner import Measurement
 from collage.measure.worker import Wakers, run
 from collage.rules.trees import library_rule
 from collage.runtime import blob, devices
+from collage.runtime.cuda import device as cuda_device
 
 _SOURCE = Path(__file__).parent / "cuda_stand_in" / "cudart.c"
 _QUICK: dict[str, Any] = {
@@ -142,10 +142,15 @@ def _emulated(state: Emulation, monkeypatch: pytest.MonkeyPatch) -> Iterator[Emu
         monkeypatch.setattr(f"{place}.Runner", InProcess)
     for place in ("estimators.measured", "collage.testing.measuring"):
         monkeypatch.setattr(f"{place}.build_all", _build_here)
-    monkeypatch.setattr("collage.transitions.run_all", _run_here)
-    for place in ("estimators.measured", "collage.partitioner", "collage.measure.protocol", "collage.collect"):
+    monkeypatch.setattr("collage.measure.transitions.run_all", _run_here)
+    for place in (
+        "estimators.measured",
+        "collage.partitioner",
+        "collage.measure.protocol",
+        "collage.collect.collection",
+    ):
         monkeypatch.setattr(f"{place}.candidate_protocol", lambda device: replace(candidate_protocol(device), **_QUICK))
-    for place in ("collage.recall", "collage.partitioner"):
+    for place in ("collage.confirm.recall", "collage.partitioner"):
         monkeypatch.setattr(f"{place}.end_to_end", lambda device: replace(end_to_end(device), **_QUICK))
     clock.clock_of.cache_clear()
     with _builtins(state):

@@ -13,11 +13,9 @@ import pytest
 import tvm
 from cuda_emulation import DEVICE, Emulation, emulation
 
-from collage import cuda_device
-from collage.confirm import Confirmation, Rival
+from collage.confirm.contest import Confirmation, Rival
+from collage.confirm.launches import launch_bound, launch_notes
 from collage.cost import Cost
-from collage.device import describe
-from collage.launches import launch_bound, launch_notes
 from collage.measure import device_events
 from collage.measure.artifact import Artifact
 from collage.measure.clock import DeviceClock
@@ -26,6 +24,8 @@ from collage.measure.job import Begin, Done, Failed, Job, Ready, Retired, Timed,
 from collage.measure.protocol import DeviceProtocol
 from collage.measure.runner import Runner
 from collage.measure.worker import DeviceLost, Wakers, run
+from collage.runtime.cuda import device as cuda_device
+from collage.runtime.device_info import describe
 
 __all__ = ["emulation"]
 

@@ -12,18 +12,18 @@ import pytest
 import tvm
 from tvm import relax
 
-from collage import cuda_device
 from collage.backends.cuda import lower, native, target
 from collage.backends.cuda.native import TVMCudaBackend
 from collage.backends.cuda.target import cuda_target
-from collage.build import compile_partitioned
-from collage.candidates import CandidatePartition
+from collage.compile.build import compile_partitioned
+from collage.compile.rewrite import apply
 from collage.errors import BackendUnavailableError, CodegenError, CompiledModelError
+from collage.graph.candidates import CandidatePartition
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.index_set import IndexSet
 from collage.graph.sub_graph import SubGraph
-from collage.rewrite import apply
 from collage.runtime import devices
+from collage.runtime.cuda import device as cuda_device
 
 pytestmark = pytest.mark.emulation
 

@@ -32,7 +32,7 @@ import sys
 sys.path.insert(0, sys.argv[1])
 from test_cuda_lower import ARCH, CASES, one_partition
 from collage.backends.cuda.native import TVMCudaBackend
-from collage.build import compile_partitioned
+from collage.compile.build import compile_partitioned
 
 cases = {**CASES, "half": (((128, 256), (256, 128)), "float16", CASES["product"][2])}
 for number, name in enumerate(("half", "convolution", "softmax", "layer norm", "sum of all", "product")):

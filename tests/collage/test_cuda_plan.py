@@ -15,9 +15,9 @@ from tvm import relax
 import collage
 from collage import plugins
 from collage.backends.cuda.native import TVMCudaBackend
-from collage.build import build, device_of_backends
 from collage.choose import resolve_backends
-from collage.collect import collect
+from collage.collect.collection import collect
+from collage.compile.build import build, device_of_backends
 from collage.errors import BackendUnavailableError, CodegenError
 from collage.measure.protocol import END_TO_END, DeviceProtocol, Protocol, candidate_protocol, end_to_end
 from collage.records import RecordDatabase
@@ -163,9 +163,9 @@ def test_tensors_on_the_device_stay_there(emulation: Emulation) -> None:
 
 def built(backends: list[Any]) -> Any:
     """The network with every product on the first backend that takes it, and the rest on TVM."""
-    from collage.candidates import HOST, PartitionSpec
+    from collage.compile.rewrite import apply
+    from collage.graph.candidates import HOST, PartitionSpec
     from collage.graph.dataflow_graph import DataflowGraph
-    from collage.rewrite import apply
 
     module = network()
     graph = DataflowGraph.from_module(module)

@@ -6,8 +6,8 @@ import pytest
 import typer
 
 from collage.choose import create_both
+from collage.cli.options import parse_parameters
 from collage.errors import PluginError
-from collage.report.options import parse_parameters
 from searchers.dijkstra import DijkstraSearcher
 
 

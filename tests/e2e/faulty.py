@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from collage.backends.onnxruntime import ONNXRuntimeBackend
+from collage.backends.onnx.onnxruntime import ONNXRuntimeBackend
 from collage.errors import CodegenError
 from collage.runtime.engines import onnxruntime
 

@@ -9,13 +9,13 @@ from typing import Any, ClassVar
 import pytest
 
 from collage.backends.base import Backend
-from collage.backends.onnxruntime import ONNXRuntimeBackend
-from collage.backends.tvm import TVMBackend
+from collage.backends.onnx.onnxruntime import ONNXRuntimeBackend
+from collage.backends.tvm.backend import TVMBackend
 from collage.estimate import Workload
 from collage.measure.protocol import Protocol
+from collage.measure.transitions import transition_costs
 from collage.progress import Reporter
 from collage.records import RecordDatabase
-from collage.transitions import transition_costs
 from estimators.measured import MeasuredEstimator
 from tests.e2e import faulty
 from tests.e2e.networks import convolution_relu

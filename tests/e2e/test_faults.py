@@ -15,9 +15,9 @@ import pytest
 import collage
 from benchmarks.workloads import build, random_inputs
 from collage.backends.base import Backend
-from collage.backends.onnxruntime import ONNXRuntimeBackend
-from collage.backends.openvino import OpenVINOBackend
-from collage.backends.tvm import TVMBackend
+from collage.backends.onnx.onnxruntime import ONNXRuntimeBackend
+from collage.backends.onnx.openvino import OpenVINOBackend
+from collage.backends.tvm.backend import TVMBackend
 from collage.estimate import Workload
 from collage.records import RecordDatabase
 from estimators.measured import MeasuredEstimator

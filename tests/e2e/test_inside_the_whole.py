@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import collage
-from collage.candidates import HOST, CandidatePartition
-from collage.confirm import SEARCHED
+from collage.confirm.contest import SEARCHED
+from collage.graph.candidates import HOST, CandidatePartition
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.index_set import IndexSet
 from collage.graph.sub_graph import SubGraph

@@ -17,8 +17,8 @@ from tvm import relax
 import collage
 import collage.runtime
 from benchmarks.workloads import build, random_inputs
-from collage.candidates import HOST
 from collage.errors import ModelInputError, PlanError
+from collage.graph.candidates import HOST
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.records import RecordDatabase
 from tests.e2e.conftest import Tuned
@@ -77,7 +77,7 @@ def test_one_file_runs_in_a_fresh_process_that_has_nothing_of_the_compiler(tuned
     printed = subprocess.run(command, check=True, capture_output=True, text=True, cwd=tmp_path).stdout
     _assert_close(np.load(tmp_path / "out.npy"), _reference(tuned.model, inputs))
     loaded = printed.strip().split(",")
-    allowed = ("collage.runtime", "collage.errors", "collage.tensor_spec")
+    allowed = ("collage.runtime", "collage.errors", "collage.runtime.tensor_spec")
     assert [m for m in loaded if m != "collage" and not m.startswith(allowed)] == []
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from collage.records import Record, read_log
-from estimators.features import FeatureTable, Roofline, Task, features_of
+from estimators.features.batch import FeatureTable, Roofline, Task, features_of
 
 LOG = Path(__file__).parent / "data" / "records.jsonl.gz"
 

@@ -13,7 +13,7 @@ from collage.cost import Cost
 from collage.estimate import PREDICTED, CostEstimator, Workload
 from collage.records import Record
 from estimators.active import ActiveEstimator
-from estimators.cost_model import CostModel
+from estimators.cost_model.model import CostModel
 from tests.estimators.test_learned import model, records, workload
 
 __all__ = ["model", "records"]

@@ -8,12 +8,12 @@ import pytest
 
 from collage.backends.base import Availability, Backend
 from collage.cost import Cost
-from collage.device import describe
 from collage.errors import RecordsError
 from collage.estimate import CostEstimator, Workload
 from collage.measure.protocol import Protocol
 from collage.records import Record, RecordDatabase, key_of
 from collage.rules.base import PartitionRule
+from collage.runtime.device_info import describe
 from estimators.cached import CachedEstimator
 
 COLD, HOT = Protocol(weights="cold"), Protocol(weights="hot")

@@ -9,9 +9,9 @@ import pytest
 
 from collage.errors import CollageError
 from collage.records import Record, read_log
-from estimators.cost_model import CostModel
-from estimators.cost_model_calibration import Calibration
-from estimators.cost_model_errors import ReportingCostModel
+from estimators.cost_model.calibration import Calibration
+from estimators.cost_model.errors import ReportingCostModel
+from estimators.cost_model.model import CostModel
 
 LOG = Path(__file__).parent / "data" / "records.jsonl.gz"
 ELSEWHERE = {"model": "Another Processor", "features": []}
@@ -60,7 +60,7 @@ def test_where_nothing_differs_nothing_changes(model: ReportingCostModel, valid:
 
 
 def test_few_records_change_little() -> None:
-    from estimators.features import Roofline, Task, features_of
+    from estimators.features.batch import Roofline, Task, features_of
 
     records = [r for r in read_log(LOG) if r.status == "ok"][:40]
     tasks = [Task(r.key.structure, r.description, r.key.composites, r.key.threads) for r in records]

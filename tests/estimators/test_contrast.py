@@ -9,7 +9,7 @@ import pytest
 
 from collage.errors import CollageError
 from collage.records import Record
-from estimators.cost_model import CostModel
+from estimators.cost_model.model import CostModel
 
 
 @pytest.fixture(scope="module")

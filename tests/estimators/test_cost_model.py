@@ -11,12 +11,12 @@ import pytest
 
 from collage.errors import CollageError, RecordsError
 from collage.records import Record, read_log
-from estimators.conformal import conformal_quantile, group_weights
-from estimators.cost_model import CostModel
-from estimators.cost_model_analytic import Analytic
-from estimators.cost_model_data import training_set
-from estimators.cost_model_errors import ReportingCostModel
-from estimators.features_table import WORK_NAMES
+from estimators.cost_model.analytic import Analytic
+from estimators.cost_model.conformal import conformal_quantile, group_weights
+from estimators.cost_model.data.training_set import training_set
+from estimators.cost_model.errors import ReportingCostModel
+from estimators.cost_model.model import CostModel
+from estimators.features.columns import WORK_NAMES
 
 LOG = Path(__file__).parent / "data" / "records.jsonl.gz"
 
@@ -49,8 +49,8 @@ def test_it_knows_what_it_has_seen(model: ReportingCostModel, valid: list[Record
 
 
 def test_on_networks_left_out_it_beats_the_roofline(model: ReportingCostModel) -> None:
-    from estimators.cost_model import _task_of_record
-    from estimators.features import Roofline, features_of
+    from estimators.cost_model.model import _task_of_record
+    from estimators.features.batch import Roofline, features_of
 
     data = model.training_set_
     table = features_of([_task_of_record(r) for r in data.records], Roofline.of(model.device_info_))

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from collage.records import Record
-from estimators.cost_model_backend import _folds, fit_backend
-from estimators.features import FeatureTable
+from estimators.cost_model.backend import _folds, fit_backend
+from estimators.features.batch import FeatureTable
 
 NETWORKS = 6
 

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from collage.records import Record
-from estimators.cost_model import CostModel
-from estimators.cost_model_analytic import Analytic
-from estimators.cost_model_data import training_set
-from estimators.cost_model_drift import without_drift
-from estimators.features import FeatureTable
+from estimators.cost_model.analytic import Analytic
+from estimators.cost_model.data.drift import without_drift
+from estimators.cost_model.data.training_set import training_set
+from estimators.cost_model.model import CostModel
+from estimators.features.batch import FeatureTable
 
 SETTINGS = {"seed": 0, "nthread": 1}
 

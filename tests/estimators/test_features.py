@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from estimators.cost_model_analytic import Analytic
-from estimators.cost_model_trees import COLUMNS, tree_inputs
-from estimators.features import Roofline, Task, features_of
-from estimators.features_operator import operator_class, operator_facts
-from estimators.features_table import DETAIL_NAMES, KINDS, TOTAL_NAMES, WORK_NAMES, as_markdown
+from estimators.cost_model.analytic import Analytic
+from estimators.cost_model.trees import COLUMNS, tree_inputs
+from estimators.features.batch import Roofline, Task, features_of
+from estimators.features.columns import DETAIL_NAMES, KINDS, TOTAL_NAMES, WORK_NAMES, as_markdown
+from estimators.features.operator import operator_class, operator_facts
 
 
 def tensor(*shape: int) -> list:

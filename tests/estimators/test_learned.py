@@ -15,9 +15,9 @@ from collage.errors import CollageError
 from collage.estimate import PREDICTED, CostEstimator, Workload
 from collage.records import Record, read_log
 from collage.rules.base import PartitionRule
-from estimators.cost_model import CostModel
+from estimators.cost_model.model import CostModel
+from estimators.cost_model.shipped import shipped
 from estimators.learned import LearnedEstimator
-from estimators.shipped import shipped
 
 LOG = Path(__file__).parent / "data" / "records.jsonl.gz"
 

@@ -11,21 +11,21 @@ from typing import Any
 import pytest
 
 from collage.backends.base import Availability, Backend
-from collage.backends.onnxruntime import ONNXRuntimeBackend
-from collage.backends.openvino import OpenVINOBackend
-from collage.candidates import PartitionSpec
+from collage.backends.onnx.onnxruntime import ONNXRuntimeBackend
+from collage.backends.onnx.openvino import OpenVINOBackend
 from collage.cost import Cost
 from collage.errors import RecordsError
 from collage.estimate import Workload
+from collage.graph.candidates import PartitionSpec
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.measure.protocol import Protocol
+from collage.measure.workloads import WorkloadFactory
 from collage.records import Record, RecordDatabase, RecordKey, export_log
 from collage.records.key import protocol_json
 from collage.rules.base import PartitionRule
 from collage.rules.gather import gather_candidates
-from collage.search import SearchProblem
+from collage.search.problem import SearchProblem
 from collage.testing.networks import convolutions
-from collage.workload import WorkloadFactory
 from estimators.replay import ReplayEstimator
 from searchers.dijkstra import DijkstraSearcher
 
@@ -203,11 +203,11 @@ def test_a_search_on_replayed_costs(tmp_path: Path) -> None:
 _WITHOUT = """
 import sys
 sys.modules["openvino"] = sys.modules["onnxruntime"] = None
-from collage.backends.openvino import OpenVINOBackend
-from collage.candidates import PartitionSpec
+from collage.backends.onnx.openvino import OpenVINOBackend
+from collage.graph.candidates import PartitionSpec
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.testing.networks import convolutions
-from collage.workload import WorkloadFactory
+from collage.measure.workloads import WorkloadFactory
 from estimators.replay import ReplayEstimator
 module = convolutions()
 graph = DataflowGraph.from_module(module)

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from collage.records import Record
-from estimators.cost_model_repeats import one_of_each
-from estimators.cost_model_sessions import leveled
+from estimators.cost_model.data.repeats import one_of_each
+from estimators.cost_model.data.sessions import leveled
 
 
 @pytest.fixture(scope="module")

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from collage.errors import CollageError
-from estimators import shipped as module
-from estimators.cost_model_errors import ReportingCostModel
+from estimators.cost_model import shipped as module
+from estimators.cost_model.errors import ReportingCostModel
+from estimators.cost_model.shipped import FOLDER, shipped
 from estimators.learned import LearnedEstimator
-from estimators.shipped import FOLDER, shipped
 
 MODELS = sorted(f.name for f in files("estimators").joinpath(FOLDER).iterdir())
 _EVERYWHERE = {"tvm", "openvino", "onnxruntime"}

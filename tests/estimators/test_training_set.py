@@ -9,8 +9,8 @@ import pytest
 from collage.backends import code
 from collage.records import Record
 from collage.records.key import digest_of
-from estimators import cost_model_data
-from estimators.cost_model_data import training_set
+from estimators.cost_model.data import training_set as cost_model_data
+from estimators.cost_model.data.training_set import training_set
 
 
 def tvm_records(measured: list[Record], configuration: str) -> list[Record]:

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from collage.cost import Cost
 from collage.errors import NoCoverError
-from collage.search import SearchProblem
+from collage.search.problem import SearchProblem
 from searchers.beam import BeamSearcher
+from searchers.cover_search.layered_search import Budget, LayeredSearch
+from searchers.cover_search.moves import make_moves
+from searchers.cover_search.objective import make_objective
 from searchers.dijkstra import DijkstraSearcher
-from searchers.layered_search import Budget, LayeredSearch
-from searchers.moves import make_moves
-from searchers.objective import make_objective
 from tests.searchers.problems import best_value, candidate, graph_of, is_lower_bound, problem_of, shape, value
 from tests.searchers.test_dijkstra_brute_force import problems, tangled
 from tests.searchers.test_dijkstra_ties import tie_heavy, wide

@@ -14,10 +14,10 @@ import pytest
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csr_array
 
-from collage.candidates import CandidatePartition
+from collage.graph.candidates import CandidatePartition
 from collage.graph.index_set import IndexSet
 from collage.graph.sub_graph import SubGraph
-from collage.search import SearchProblem
+from collage.search.problem import SearchProblem
 from searchers.dijkstra import DijkstraSearcher
 from tests.searchers.problems import candidate, graph_of, problem_of
 

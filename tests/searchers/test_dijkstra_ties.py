@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from collage.candidates import HOST, CandidatePartition
 from collage.cost import Cost
 from collage.errors import CollageError
-from collage.search import Searcher, SearchProblem
+from collage.graph.candidates import HOST, CandidatePartition
+from collage.search.problem import Searcher, SearchProblem
 from searchers.dijkstra import DijkstraSearcher
 from tests.searchers.problems import candidate, graph_of, problem_of, shape
 
@@ -165,7 +165,7 @@ def test_the_problem_s_own_budget_counts() -> None:
 
 def test_a_budget_spent_before_any_cover_is_not_called_infeasible(monkeypatch: pytest.MonkeyPatch) -> None:
     """With one state kept per layer, {0} is kept and leads nowhere: only {0,2} and {1} cover the graph."""
-    monkeypatch.setattr("searchers.layered_search._WIDTHS", (1, None))
+    monkeypatch.setattr("searchers.cover_search.layered_search._WIDTHS", (1, None))
     graph = graph_of([[], [], [0, 1]])
     costs = {candidate(graph, "x", nodes): float(len(nodes)) for nodes in ([0], [0, 2], [1])}
     with pytest.raises(CollageError, match="budget was spent") as error:

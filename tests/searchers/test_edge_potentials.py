@@ -13,14 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.search_scaling import BACKENDS, TRANSITION_S, enumerate_candidates, made_up_costs, nasnet_like
-from collage.candidates import CandidatePartition
-from collage.search import SearchProblem
+from collage.graph.candidates import CandidatePartition
+from collage.search.problem import SearchProblem
+from searchers.cover_search.edge_potentials import EdgePotentials, Potentials
+from searchers.cover_search.layered_search import Budget, LayeredSearch
+from searchers.cover_search.moves import Moves, make_moves
+from searchers.cover_search.objective import Objective, make_objective
+from searchers.cover_search.partial_covers import START, HalfCovers
 from searchers.dijkstra import DijkstraSearcher
-from searchers.edge_potentials import EdgePotentials, Potentials
-from searchers.half_covers import START, HalfCovers
-from searchers.layered_search import Budget, LayeredSearch
-from searchers.moves import Moves, make_moves
-from searchers.objective import Objective, make_objective
 from tests.searchers.problems import best_value, candidate, covers, graph_of, problem_of, value
 from tests.searchers.test_dijkstra_brute_force import problems, tangled
 

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collage import plugins
-from collage.candidates import CandidatePartition
 from collage.cost import Cost
 from collage.errors import CollageError, NoCoverError
-from collage.search import Partitioning, Searcher, SearchProblem
+from collage.graph.candidates import CandidatePartition
+from collage.search.problem import Partitioning, Searcher, SearchProblem
 from searchers.dijkstra import DijkstraSearcher
 from searchers.evolutionary import EvolutionarySearcher
 from tests.searchers.problems import candidate, covers, graph_of, problem_of, shape, value
@@ -245,7 +245,7 @@ def test_there_is_no_final_when_dijkstras_cover_is_the_quickest() -> None:
 def ten_seconds_each(monkeypatch: pytest.MonkeyPatch) -> Latency:
     """Runs a placement, which takes ten seconds of a clock of its own, the evolution's."""
     now = [0.0]
-    monkeypatch.setattr("searchers.fitness.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("searchers.evolution.fitness.time.monotonic", lambda: now[0])
 
     def run(_: Partitioning) -> Cost:
         now[0] += 10.0

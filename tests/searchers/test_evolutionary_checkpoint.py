@@ -10,7 +10,7 @@ import pytest
 
 from collage.cost import Cost
 from collage.errors import CollageError
-from collage.search import Partitioning, SearchProblem
+from collage.search.problem import Partitioning, SearchProblem
 from searchers.evolutionary import EvolutionarySearcher
 from tests.searchers.test_evolutionary import arbitrary, chain, run_by
 

@@ -9,14 +9,14 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collage.candidates import HOST, CandidatePartition
 from collage.cost import Cost
+from collage.graph.candidates import HOST, CandidatePartition
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.kinds import OpKind
-from collage.search import SearchProblem
-from searchers.cover_finder import CoverFinder
-from searchers.genome import ANY, Gene, Genome, Group, Link, cross, encode, make_groups, mutate
-from searchers.objective import make_objective
+from collage.search.problem import SearchProblem
+from searchers.cover_search.objective import make_objective
+from searchers.evolution.cover_finder import CoverFinder
+from searchers.evolution.genome import ANY, Gene, Genome, Group, Link, cross, encode, make_groups, mutate
 from tests.searchers.problems import candidate, covers, graph_of, problem_of, value
 from tests.searchers.test_dijkstra_brute_force import problems
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collage.candidates import HOST, CandidatePartition
 from collage.cost import Cost
 from collage.errors import NoCoverError
-from collage.search import Partitioning, SearchProblem
+from collage.graph.candidates import HOST, CandidatePartition
+from collage.search.problem import Partitioning, SearchProblem
 from collage.testing.problems import (
     Given,
     candidate,
@@ -25,9 +25,9 @@ from collage.testing.problems import (
     with_host,
 )
 from searchers.beam import BeamSearcher
-from searchers.cost_bounds import LearnedBounds
 from searchers.dijkstra import DijkstraSearcher
-from searchers.lazy_costing import LazyCosts
+from searchers.lazy.cost_bounds import LearnedBounds
+from searchers.lazy.costing import LazyCosts
 
 LAZY = DijkstraSearcher(costing="lazy", max_share=0.0)
 

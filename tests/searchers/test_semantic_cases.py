@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from collage.candidates import CandidatePartition, PartitionSpec
 from collage.cost import Cost
 from collage.errors import NoCoverError
+from collage.graph.candidates import CandidatePartition, PartitionSpec
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.kinds import OpKind
 from collage.graph.sub_graph import SubGraphConfig
@@ -24,7 +24,7 @@ from collage.rules.combine import CombinePartitionRule
 from collage.rules.combiners import NATIVE_KIND_TABLE, CombineAnything
 from collage.rules.op_rules import OpCallByKindPartitionRule, OpPredicatePartitionRule
 from collage.rules.trees import native_rule
-from collage.search import Searcher, SearchProblem
+from collage.search.problem import Searcher, SearchProblem
 from searchers.beam import BeamSearcher
 from searchers.dijkstra import DijkstraSearcher
 from tests.searchers.problems import candidate, graph_of, problem_of, shape

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from collage.backends.composite import Composite
 from collage.backends.cuda.base import CudaLibraryBackend
-from collage.backends.matmul_chain import read_chain
-from collage.backends.matmul_patterns import matmul_blob, matmul_patterns
+from collage.backends.library.composite import Composite
+from collage.backends.library.matmul.chain import read_chain
+from collage.backends.library.matmul.patterns import matmul_blob, matmul_patterns
 
 if TYPE_CHECKING:
     from collage.rules.base import PartitionRule

@@ -2,7 +2,7 @@
 partition.
 
 The order is that of TVM's own pipeline (`tvm.relax.backend.cuda.pipeline`) but for operator fusion, which is left out,
-as on the CPU: a partition *is* what is fused (`collage.backends.tvm_partition`). Every PrimFunc has to be bound to
+as on the CPU: a partition *is* what is fused (`collage.backends.tvm.partition`). Every PrimFunc has to be bound to
 threads: by its tuning record, or by the schedule rules of DLight (`tvm.s_tir.dlight`), of which the last takes
 everything.
 """
@@ -19,9 +19,9 @@ from tvm.relax.backend.cuda import pipeline as cuda_pipeline
 from tvm.s_tir import dlight
 
 from collage.backends.cuda.intrinsics import load_intrinsics
-from collage.backends.tvm_legalize import LEGALIZATIONS
-from collage.backends.tvm_partition import fuse_partitions, is_scheduled
-from collage.backends.tvm_records import TuningRecords
+from collage.backends.tvm.legalize import LEGALIZATIONS
+from collage.backends.tvm.partition import fuse_partitions, is_scheduled
+from collage.backends.tvm.tuning_records import TuningRecords
 from collage.errors import CodegenError
 
 #: Those of our own legalisations that are about right numbers; the others make loops for a CPU's vectors.

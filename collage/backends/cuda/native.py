@@ -19,7 +19,7 @@ import tvm
 from tvm.support import nvcc
 
 from collage.backends.base import Availability, Backend, Style
-from collage.backends.tvm_records import TunedKernel, records_digest
+from collage.backends.tvm.tuning_records import TunedKernel, records_digest
 from collage.errors import RecordsError
 from collage.runtime.devices import cuda_exists
 
@@ -60,7 +60,7 @@ class TVMCudaBackend(Backend):
         return _compiler()
 
     def version(self) -> str:
-        from collage.cuda_device import cuda_versions
+        from collage.runtime.cuda.device import cuda_versions
 
         return f"{tvm.__version__} {cuda_versions()}"
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from collage.backends.base import Availability, Style
 from collage.backends.cuda.base import NO_DEVICE, CudaBackend
-from collage.backends.cuda.onnx_half import export_any_float, refusal
+from collage.backends.onnx.half_precision import export_any_float, refusal
 from collage.runtime.devices import cuda_exists
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import tvm
 
-from collage.cuda_device import compute_capability
 from collage.errors import BackendUnavailableError
+from collage.runtime.cuda.device import compute_capability
 from collage.runtime.devices import cuda_exists, device_of
 
 #: Without a device, for compilation only: what all devices of the last ten years have.

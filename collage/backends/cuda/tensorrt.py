@@ -16,7 +16,7 @@ from tvm import relax
 
 from collage.backends.base import Availability, Style
 from collage.backends.cuda.base import NO_DEVICE, CudaBackend
-from collage.backends.cuda.onnx_half import export_any_float, refusal, tensor_dtypes
+from collage.backends.onnx.half_precision import export_any_float, refusal, tensor_dtypes
 from collage.runtime.devices import cuda_exists
 
 if TYPE_CHECKING:

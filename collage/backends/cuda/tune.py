@@ -1,4 +1,4 @@
-"""MetaSchedule for the kernels of a CUDA device (`collage.backends.tvm_metaschedule`), whose rivals are DLight's. The
+"""MetaSchedule for the kernels of a CUDA device (`collage.backends.tvm.metaschedule`), whose rivals are DLight's. The
 records lie in a folder of their own.
 """
 
@@ -10,11 +10,11 @@ from typing import Any
 import tvm
 from tvm.s_tir import meta_schedule as ms
 
-from collage.backends import tvm_metaschedule
 from collage.backends.cuda.intrinsics import load_intrinsics
 from collage.backends.cuda.lower import one_kernel_per_partition, schedule_kernels
-from collage.backends.tvm_metaschedule import Bench, Progress, tune_kernels
-from collage.backends.tvm_records import TunedKernel
+from collage.backends.tvm import metaschedule as tvm_metaschedule
+from collage.backends.tvm.metaschedule import Bench, Progress, tune_kernels
+from collage.backends.tvm.tuning_records import TunedKernel
 
 _BATCH = 64
 

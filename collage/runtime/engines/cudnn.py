@@ -12,7 +12,7 @@ from collage.runtime.cuda import choices, native
 
 
 def create(blob: bytes, options: Mapping[str, Any]) -> Callable[..., None]:
-    """The function that runs `blob` (`collage.backends.cuda.cudnn`); see `collage.runtime.cuda.choices.create`."""
+    """The function that runs `blob`; see `collage.runtime.cuda.choices.create`."""
     return choices.create("cudnn", blob, options)
 
 

@@ -1,5 +1,5 @@
 /*!
- * Matrix products as the blob's header has them (collage/backends/matmul_layout.py): row-major lhs M x K times rhs K x N,
+ * Matrix products as the blob's header has them (collage/backends/library/matmul/layout.py): row-major lhs M x K times rhs K x N,
  * transposed or permuted in memory, in a batch, with a factor and an epilogue.
  *
  * Of a batch each product is a piece. A product of its own is parted by columns, or by rows where there are more of them.

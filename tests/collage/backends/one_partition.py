@@ -11,10 +11,10 @@ import tvm
 from tvm import relax
 
 from collage.backends.base import Backend
-from collage.build import build, compile_partitioned
-from collage.candidates import CandidatePartition, PartitionSpec
+from collage.compile.build import build, compile_partitioned
+from collage.compile.rewrite import apply
+from collage.graph.candidates import CandidatePartition, PartitionSpec
 from collage.graph.dataflow_graph import DataflowGraph
-from collage.rewrite import apply
 from collage.runtime import engines
 from collage.testing import fresh
 

@@ -14,7 +14,7 @@ import tvm
 from tvm import relax
 
 from collage.backends.onednn import OneDNNBackend
-from collage.build import compile_partitioned
+from collage.compile.build import compile_partitioned
 from collage.runtime import engines
 from collage.runtime.threads import configure_threads
 from tests.collage.backends.one_partition import as_one_partition

@@ -9,7 +9,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from collage.backends.onnx_export import export_onnx
+from collage.backends.onnx.export import export_onnx
 from collage.runtime import engines
 
 Spec = tuple[tuple[int, ...], str]

@@ -109,7 +109,7 @@ def test_the_digests_of_backends_differ() -> None:
 
 def test_a_backend_that_was_typed_in_has_a_digest_of_what_it_does() -> None:
     """As in a notebook: there is no file."""
-    from collage.backends.tvm import TVMBackend
+    from collage.backends.tvm.backend import TVMBackend
 
     def typed(tolerance: float) -> type[TVMBackend]:
         scope: dict[str, object] = {"TVMBackend": TVMBackend, "__name__": "no_such_module"}

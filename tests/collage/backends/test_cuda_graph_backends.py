@@ -19,13 +19,13 @@ from benchmarks.workloads import random_inputs as inputs_of
 from collage.backends.base import Backend
 from collage.backends.cuda import onnxruntime_cuda as onnxruntime_backend
 from collage.backends.cuda import tensorrt as tensorrt_backend
-from collage.backends.cuda.onnx_half import export_any_float, refusal
 from collage.backends.cuda.onnxruntime_cuda import OnnxRuntimeCudaBackend
 from collage.backends.cuda.tensorrt import TensorRTBackend, unsupported_by_tensorrt
-from collage.candidates import PartitionSpec
+from collage.backends.onnx.half_precision import export_any_float, refusal
 from collage.errors import CodegenError, CompiledModelError, PluginError
 from collage.frontend import load
-from collage.frontend.channels_last import for_device
+from collage.frontend.passes.layout import for_device
+from collage.graph.candidates import PartitionSpec
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.measure.reference import ReferenceRun
 from collage.runtime.engines import tensorrt as tensorrt_engine
@@ -73,7 +73,7 @@ def test_a_half_network_is_exported_in_half_and_means_the_same(name: str, device
 
 
 def test_float32_is_exported_as_it_always_was() -> None:
-    from collage.backends.onnx_export import export_onnx
+    from collage.backends.onnx.export import export_onnx
 
     module = module_of(lambda x: nn.relu(nn.conv2d(x, weight(4, 4, 3, 3, dtype="float32"), 1, 1)), (HALF[0], "float32"))
     assert export_any_float(module["main"], "f") == export_onnx(module["main"], name="f")

@@ -12,13 +12,13 @@ import tvm
 from relax_cases import Spec, module_of, random_inputs, run_tvm
 from tvm import relax
 
-from collage.backends import onnxruntime as onnxruntime_backend
-from collage.backends import openvino as openvino_backend
 from collage.backends.base import Backend
-from collage.backends.onnx_export import export_onnx, unsupported_reason
-from collage.backends.onnx_export import graph as onnx_graph
-from collage.backends.onnxruntime import ONNXRuntimeBackend
-from collage.backends.openvino import OpenVINOBackend, unsupported_by_openvino
+from collage.backends.onnx import onnxruntime as onnxruntime_backend
+from collage.backends.onnx import openvino as openvino_backend
+from collage.backends.onnx.export import export_onnx, unsupported_reason
+from collage.backends.onnx.export import graph as onnx_graph
+from collage.backends.onnx.onnxruntime import ONNXRuntimeBackend
+from collage.backends.onnx.openvino import OpenVINOBackend, unsupported_by_openvino
 from collage.errors import CodegenError
 from collage.graph.dataflow_graph import DataflowGraph
 
@@ -64,7 +64,7 @@ def test_the_rule_finds_the_whole_of_a_supported_network(backend: Backend) -> No
 
 
 def _spec(backend: Backend) -> Any:
-    from collage.candidates import PartitionSpec
+    from collage.graph.candidates import PartitionSpec
 
     return PartitionSpec(backend.rule(), backend.name)
 
@@ -169,11 +169,11 @@ def test_inputs_and_outputs_keep_their_order() -> None:
 
 def test_a_network_runs_inside_one_compiled_module(backend: Backend) -> None:
     """Two partitions of one network, compiled by the backend's code generator and called by TVM's virtual machine."""
-    from collage.build import compile_partitioned
-    from collage.candidates import CandidatePartition
+    from collage.compile.build import compile_partitioned
+    from collage.compile.rewrite import apply
+    from collage.graph.candidates import CandidatePartition
     from collage.graph.index_set import IndexSet
     from collage.graph.sub_graph import SubGraph
-    from collage.rewrite import apply
     from collage.runtime import engines
 
     def network(x: Any) -> Any:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collage.backends.matmul_layout import (
+from collage.backends.library.matmul.layout import (
     MAX_CALLS,
     MatmulLayout,
     Matrix,

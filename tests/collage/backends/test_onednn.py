@@ -12,7 +12,7 @@ import tvm
 from tvm import relax
 
 from collage.backends.onednn import OneDNNBackend
-from collage.build import compile_partitioned
+from collage.compile.build import compile_partitioned
 from collage.errors import CodegenError, CompiledModelError
 from collage.runtime import engines
 from collage.runtime.onednn import native

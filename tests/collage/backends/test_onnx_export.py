@@ -12,8 +12,8 @@ import tvm
 from relax_cases import Spec, module_of, random_inputs, run_engine, run_tvm
 from tvm import relax
 
-from collage.backends.onnx_export import export_onnx, supported_operators, unsupported_reason
-from collage.backends.openvino import unsupported_by_openvino
+from collage.backends.onnx.export import export_onnx, supported_operators, unsupported_reason
+from collage.backends.onnx.openvino import unsupported_by_openvino
 
 op, nn = relax.op, relax.op.nn
 Case = tuple[Callable[..., Any], tuple[Spec, ...]]

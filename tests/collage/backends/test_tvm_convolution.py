@@ -10,7 +10,7 @@ import pytest
 from tvm import relax
 from tvm_partitions import check, f
 
-from collage.backends.tvm_convolution import LANES, Shape, flat_geometry
+from collage.backends.tvm.convolution import LANES, Shape, flat_geometry
 
 R = relax.op
 

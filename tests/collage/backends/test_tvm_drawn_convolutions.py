@@ -15,7 +15,7 @@ from tvm import relax
 from tvm.relax import op as R
 from tvm_partitions import Spec, f, partition, random_arrays
 
-from collage.backends.tvm_lower import cpu_target, lower
+from collage.backends.tvm.lower import cpu_target, lower
 
 Drawn = tuple[list[Spec], Callable[..., Any]]
 

@@ -11,9 +11,9 @@ import tvm_ffi
 from tvm import relax
 from tvm_partitions import f, partition
 
-from collage.backends.tvm_flatten import flatten_addresses
-from collage.backends.tvm_lower import cpu_target, one_kernel_per_partition
-from collage.backends.tvm_schedule import schedule
+from collage.backends.tvm.flatten import flatten_addresses
+from collage.backends.tvm.lower import cpu_target, one_kernel_per_partition
+from collage.backends.tvm.schedule.rules import schedule
 
 R = relax.op
 TARGET = cpu_target(2)

@@ -10,8 +10,8 @@ import tvm
 from tvm import relax
 from tvm_partitions import f, partition, random_arrays, run
 
-from collage.backends.tvm import TVMBackend
-from collage.backends.tvm_lower import baseline_module, cpu_target, lower, one_kernel_per_partition
+from collage.backends.tvm.backend import TVMBackend
+from collage.backends.tvm.lower import baseline_module, cpu_target, lower, one_kernel_per_partition
 from collage.errors import CodegenError
 
 R = relax.op

@@ -11,9 +11,9 @@ import tvm
 from tvm import relax
 from tvm_partitions import f, partition
 
-from collage.backends.tvm_lower import cpu_target, one_kernel_per_partition
-from collage.backends.tvm_schedule import Machine, schedule
-from collage.backends.tvm_schedule_tile import best_tile
+from collage.backends.tvm.lower import cpu_target, one_kernel_per_partition
+from collage.backends.tvm.schedule.rules import Machine, schedule
+from collage.backends.tvm.schedule.tile import best_tile
 
 R = relax.op
 TARGET = cpu_target(2)

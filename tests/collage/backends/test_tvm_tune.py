@@ -11,10 +11,10 @@ import tvm
 from tvm import relax
 from tvm_partitions import f, partition, random_arrays
 
-from collage.backends.tvm import TVMBackend
-from collage.backends.tvm_lower import cpu_target, lower
-from collage.backends.tvm_records import TunedKernel, TuningRecords, records_digest
-from collage.backends.tvm_tune import kernels_of, tune
+from collage.backends.tvm.backend import TVMBackend
+from collage.backends.tvm.lower import cpu_target, lower
+from collage.backends.tvm.tune import kernels_of, tune
+from collage.backends.tvm.tuning_records import TunedKernel, TuningRecords, records_digest
 from collage.errors import RecordsError
 
 R = relax.op

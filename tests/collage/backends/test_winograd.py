@@ -13,7 +13,7 @@ import tvm
 from tvm import relax
 
 from collage.backends.winograd import WinogradBackend
-from collage.build import compile_partitioned
+from collage.compile.build import compile_partitioned
 from collage.errors import CodegenError, CompiledModelError
 from collage.runtime import engines
 from collage.runtime.threads import configure_threads

@@ -9,13 +9,13 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from collage.backends.tvm_lower import cpu_target, lower
+from collage.backends.tvm.lower import cpu_target, lower
 
 Spec = tuple[tuple[int, ...], str]
 
 
 def partition(specs: Sequence[Spec], body: Callable[..., Any]) -> Any:
-    """A module whose `main` calls one native partition, as `collage.rewrite` makes it."""
+    """A module whose `main` calls one native partition, as `collage.compile.rewrite` makes it."""
     builder = relax.BlockBuilder()
     inner = [relax.Var(f"p{i}", relax.TensorType(shape, dtype)) for i, (shape, dtype) in enumerate(specs)]
     with builder.function("partition", inner, private=True):

@@ -11,8 +11,8 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from collage import rewrite
-from collage.candidates import CandidatePartition, PartitionSpec
+from collage.compile import rewrite
+from collage.graph.candidates import CandidatePartition, PartitionSpec
 from collage.graph.dataflow_graph import DataflowGraph
 
 op, nn = relax.op, relax.op.nn

@@ -30,10 +30,10 @@ from product_cases import (
 )
 from tvm import relax
 
-from collage import build
 from collage.backends.cuda.cublas import CublasBackend
+from collage.compile import build
+from collage.compile.rewrite import apply
 from collage.errors import CompiledModelError
-from collage.rewrite import apply
 from collage.runtime import blob, engines, native
 from collage.runtime.cuda import choices
 from collage.runtime.engines import cublas

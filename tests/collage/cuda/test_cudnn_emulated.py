@@ -18,12 +18,12 @@ import tvm_ffi
 from cudnn_cases import CASES, Case, Weights
 from tvm import relax
 
-from collage import build as building
-from collage.backends.cuda.cudnn import CudnnBackend
-from collage.candidates import CandidatePartition, PartitionSpec
+from collage.backends.cuda.cudnn.backend import CudnnBackend
+from collage.compile import build as building
+from collage.compile.rewrite import apply
 from collage.errors import CompiledModelError
+from collage.graph.candidates import CandidatePartition, PartitionSpec
 from collage.graph.dataflow_graph import DataflowGraph
-from collage.rewrite import apply
 from collage.runtime import blob as blobs
 from collage.runtime import engines
 from collage.runtime.cuda import choices

@@ -13,11 +13,11 @@ from tvm import relax
 import collage
 from benchmarks import workloads
 from collage.backends.cuda import base
-from collage.backends.cuda.cudnn import CudnnBackend
-from collage.candidates import CandidatePartition, PartitionSpec
+from collage.backends.cuda.cudnn.backend import CudnnBackend
+from collage.compile.rewrite import partition_function
 from collage.errors import PluginError
+from collage.graph.candidates import CandidatePartition, PartitionSpec
 from collage.graph.dataflow_graph import DataflowGraph
-from collage.rewrite import partition_function
 from collage.runtime.blob import unpack
 
 pytestmark = pytest.mark.emulation

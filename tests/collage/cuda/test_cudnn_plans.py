@@ -63,7 +63,7 @@ import json, sys
 sys.path.insert(0, sys.argv[1])
 from cudnn_cases import CASES
 from product_cases import codegen_function, whole
-from collage.backends.cuda.cudnn import CudnnBackend
+from collage.backends.cuda.cudnn.backend import CudnnBackend
 from collage.errors import CollageError
 from collage.runtime.engines.cudnn import plans
 backend, device, found = CudnnBackend(), json.loads(sys.argv[2]), {}

@@ -17,8 +17,8 @@ from cutlass_emulated import EmulatedCutlass
 from product_cases import assert_close, codegen_function, whole
 from tvm import relax
 
-from collage import build as building
-from collage.backends.cuda.cutlass_kernels import Kernel
+from collage.backends.cuda.cutlass.kernels import Kernel
+from collage.compile import build as building
 from collage.errors import CompiledModelError
 from collage.runtime import engines
 from collage.runtime.cuda import choices, cutlass_libraries
@@ -180,7 +180,7 @@ def test_damaged_and_foreign_blobs_are_errors_that_say_so(backend: EmulatedCutla
 def test_a_kernel_of_another_interface_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: EmulatedCutlass
 ) -> None:
-    from collage.backends.cuda import cutlass_build
+    from collage.backends.cuda.cutlass import build as cutlass_build
 
     changed = tmp_path / "templates"
     changed.mkdir()

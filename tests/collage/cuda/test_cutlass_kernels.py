@@ -9,12 +9,12 @@ import pytest
 from cutlass_cases import CASES
 from product_cases import codegen_function, whole
 
-from collage.backends.cuda import cutlass_build
-from collage.backends.cuda.cutlass import CutlassBackend
-from collage.backends.cuda.cutlass_build import Compiler
-from collage.backends.cuda.cutlass_epilogue import Epilogue
-from collage.backends.cuda.cutlass_kernels import Kernel, kernels_for
-from collage.backends.cuda.cutlass_problem import Computation
+from collage.backends.cuda.cutlass import build as cutlass_build
+from collage.backends.cuda.cutlass.backend import CutlassBackend
+from collage.backends.cuda.cutlass.build import Compiler
+from collage.backends.cuda.cutlass.epilogue import Epilogue
+from collage.backends.cuda.cutlass.kernels import Kernel, kernels_for
+from collage.backends.cuda.cutlass.problem import Computation
 from collage.errors import CodegenError
 from collage.runtime.cuda import cutlass_libraries
 
@@ -153,8 +153,8 @@ def test_compiles(tmp_path: Path, name: str, dtype: str, arch: str, precision: s
 
 
 def computation_of(function: object) -> Computation:
-    from collage.backends.composite import Composite
-    from collage.backends.cuda.cutlass_problem import read_computation
+    from collage.backends.cuda.cutlass.problem import read_computation
+    from collage.backends.library.composite import Composite
 
     composite = Composite.of(function)
     return read_computation(composite.result, composite.bound)

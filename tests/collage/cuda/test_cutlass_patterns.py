@@ -11,9 +11,9 @@ from cutlass_cases import CASES, scalar
 from product_cases import Shape, candidates, codegen_function, constant, labels, whole
 from tvm import relax
 
-from collage.backends.composite import Composite
-from collage.backends.cuda.cutlass import CutlassBackend
-from collage.backends.cuda.cutlass_problem import Computation, read_computation
+from collage.backends.cuda.cutlass.backend import CutlassBackend
+from collage.backends.cuda.cutlass.problem import Computation, read_computation
+from collage.backends.library.composite import Composite
 from collage.errors import BackendUnavailableError, CodegenError, PluginError
 
 pytestmark = pytest.mark.emulation
@@ -172,7 +172,7 @@ def test_a_backend_says_what_is_wrong_with_its_settings() -> None:
 
 
 def test_without_a_device_an_architecture_has_to_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    from collage.backends.cuda import cutlass
+    from collage.backends.cuda.cutlass import backend as cutlass
 
     monkeypatch.setattr(cutlass, "device_arch", lambda: None)
     monkeypatch.setattr(cutlass, "compute_capability", lambda: None)
@@ -182,7 +182,8 @@ def test_without_a_device_an_architecture_has_to_be_named(monkeypatch: pytest.Mo
 
 
 def test_availability_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    from collage.backends.cuda import cutlass, cutlass_build
+    from collage.backends.cuda.cutlass import backend as cutlass
+    from collage.backends.cuda.cutlass import build as cutlass_build
 
     monkeypatch.setattr(cutlass, "compute_capability", lambda: "7.5")
     assert "7.5" in CutlassBackend().availability().reason

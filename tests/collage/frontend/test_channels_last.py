@@ -12,8 +12,8 @@ from tvm import relax
 
 from benchmarks.workloads import build
 from collage.frontend import input_specs, load, output_specs
-from collage.frontend.channels_last import channels_last, for_device, in_planes, in_planes_alone
-from collage.frontend.rewriting import bindings, call_to
+from collage.frontend.passes.layout import channels_last, for_device, in_planes, in_planes_alone
+from collage.frontend.passes.rewriting import bindings, call_to
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.measure.reference import ReferenceRun
 

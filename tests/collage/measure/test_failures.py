@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from collage.build import Blob
+from collage.compile.build import Blob
 from collage.measure.artifact import Artifact
 from collage.measure.job import Failed, Job
 from collage.measure.protocol import Protocol

@@ -12,7 +12,7 @@ from tvm import relax
 import collage.measure.reference as reference
 from collage.errors import CodegenError, CollageError
 from collage.frontend import load
-from collage.frontend.precision import dtypes_of
+from collage.frontend.passes.precision import dtypes_of
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.measure.reference import ReferenceRun
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from collage.build import Blob
+from collage.compile.build import Blob
 from collage.measure.artifact import Artifact
 from collage.measure.builder import _pool
 from collage.measure.job import Job

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from collage.cost import Cost
-from collage.device import DeviceInfo
 from collage.errors import RecordsError
 from collage.records import ImportCounts, Record, RecordDatabase, RecordKey, export_log, import_log, read_log
+from collage.runtime.device_info import DeviceInfo
 
 
 @pytest.fixture

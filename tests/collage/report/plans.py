@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collage.backends.onnxruntime import ONNXRuntimeBackend
-from collage.backends.openvino import OpenVINOBackend
-from collage.backends.tvm import TVMBackend
-from collage.confirm import SEARCHED, Confirmation, Rival
+from collage.backends.onnx.onnxruntime import ONNXRuntimeBackend
+from collage.backends.onnx.openvino import OpenVINOBackend
+from collage.backends.tvm.backend import TVMBackend
+from collage.confirm.contest import SEARCHED, Confirmation, Rival
 from collage.cost import Cost
 from collage.plan import Plan, PlannedPartition
 

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from collage.confirm import SEARCHED, UNTOUCHED, Rival
+from collage.confirm.contest import SEARCHED, UNTOUCHED, Rival
 from collage.cost import Cost
 from collage.report import facts
 from collage.report.summary import summarise

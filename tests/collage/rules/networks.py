@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collage.candidates import PartitionSpec
 from collage.graph import DataflowGraph, NodeKind, OpKind
+from collage.graph.candidates import PartitionSpec
 from collage.rules import PartitionRule
 
 E, B, I, R, A, O = (  # noqa: E741

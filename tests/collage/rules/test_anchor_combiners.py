@@ -10,8 +10,8 @@ import pytest
 from networks import CONST, IN, A, B, E, I, Nodes, R, found
 from tvm import relax
 
-from collage.candidates import PartitionSpec
 from collage.graph import DataflowGraph, NodeKind, OpKind, SubGraphConfig
+from collage.graph.candidates import PartitionSpec
 from collage.rules import (
     CombineHorizontalAnchors,
     CombinePartitionRule,

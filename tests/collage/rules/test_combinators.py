@@ -3,9 +3,9 @@
 import pytest
 from networks import CONST, GET, IN, TUPLE, A, B, E, I, O, chain, fan_out, found
 
-from collage.candidates import HOST, CandidatePartition, CandidateSet, PartitionSpec
 from collage.errors import NoCoverError
 from collage.graph import DataflowGraph, IndexSet, SubGraph, SubGraphConfig
+from collage.graph.candidates import HOST, CandidatePartition, CandidateSet, PartitionSpec
 from collage.rules import (
     CombineAnything,
     CombinePartitionRule,

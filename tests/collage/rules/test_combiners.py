@@ -2,8 +2,8 @@
 
 from networks import CONST, GET, IN, TUPLE, A, B, E, I, O, R, found
 
-from collage.candidates import CandidatePartition, PartitionSpec
 from collage.graph import DataflowGraph, NodeKind, OpKind
+from collage.graph.candidates import CandidatePartition, PartitionSpec
 from collage.rules import (
     NATIVE_KIND_TABLE,
     CombineAnything,

@@ -10,8 +10,8 @@ from tvm.relax import op
 from tvm.relax.dpl import is_const, is_op, is_tuple, is_tuple_get_item, wildcard
 from tvm.script import relax as R
 
-from collage.candidates import CandidateSet, PartitionSpec
 from collage.graph import DataflowGraph
+from collage.graph.candidates import CandidateSet, PartitionSpec
 from collage.rules import CompositePartitionRule, DFPatternPartitionRule, PatternMatch, UnionPartitionRule, library_rule
 
 

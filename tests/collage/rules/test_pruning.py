@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from networks import chain
 from random_graphs import graphs, is_acyclic
 
-from collage.candidates import CandidatePartition, CandidateSet
 from collage.graph import DataflowGraph, IndexSet, SubGraph
+from collage.graph.candidates import CandidatePartition, CandidateSet
 from collage.rules import prune
 
 

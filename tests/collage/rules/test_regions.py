@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from networks import GET, IN, A, B, E, I, Nodes, O, cell_network, chain, found, residual_network
 from random_graphs import graphs, is_acyclic, is_convex
 
-from collage.candidates import PartitionSpec
 from collage.graph import DataflowGraph, DataflowNode, NodeKind, OpKind
+from collage.graph.candidates import PartitionSpec
 from collage.rules import graph_rule
 from collage.rules.maximal import maximal_regions
 from collage.rules.regions import runs

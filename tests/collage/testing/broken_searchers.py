@@ -7,11 +7,11 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
-from collage.candidates import CandidatePartition
 from collage.cost import Cost
 from collage.errors import NoCoverError
+from collage.graph.candidates import CandidatePartition
 from collage.graph.index_set import IndexSet
-from collage.search import Partitioning, Searcher, SearchProblem
+from collage.search.problem import Partitioning, Searcher, SearchProblem
 from searchers.dijkstra import DijkstraSearcher
 
 

@@ -9,12 +9,12 @@ import pytest
 
 from collage.backends.base import Availability, Backend
 from collage.backends.onednn import OneDNNBackend
-from collage.backends.onnxruntime import ONNXRuntimeBackend
-from collage.backends.openvino import OpenVINOBackend
-from collage.backends.tvm import TVMBackend
+from collage.backends.onnx.onnxruntime import ONNXRuntimeBackend
+from collage.backends.onnx.openvino import OpenVINOBackend
+from collage.backends.tvm.backend import TVMBackend
 from collage.backends.winograd import WinogradBackend
-from collage.candidates import CandidatePartition, PartitionSpec
 from collage.errors import CodegenError
+from collage.graph.candidates import CandidatePartition, PartitionSpec
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.rules.base import PartitionRule, candidate_of
 from collage.testing import BackendConformance

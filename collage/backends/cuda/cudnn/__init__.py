@@ -1,0 +1,1 @@
+"""cuDNN as a backend."""

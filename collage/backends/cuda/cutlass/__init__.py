@@ -1,0 +1,1 @@
+"""CUTLASS as a backend."""

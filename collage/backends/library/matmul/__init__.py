@@ -1,0 +1,1 @@
+"""Matrix products, with the chains of operators around them."""

@@ -1,0 +1,166 @@
+"""Walk a Relax function and write it as an ONNX model, one converter per call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import tvm
+from tvm import relax
+
+from collage.backends.onnx.export import activations, creation, elementwise, layers, movement, reduction, windows
+from collage.backends.onnx.export.conversion import (
+    Conversion,
+    Unsupported,
+    static_type,
+    static_types,
+    table,
+)
+from collage.backends.onnx.export.graph import GraphBuilder, Value, Values
+from collage.errors import CodegenError
+
+_FAMILIES = (elementwise, activations, windows, layers, movement, creation, reduction)
+_TABLE = table(*(entry for family in _FAMILIES for entry in family.CONVERTERS.items()))
+
+
+def supported_operators() -> frozenset[str]:
+    """The Relax operators that have a converter; a particular call may still be refused."""
+    return frozenset(_TABLE)
+
+
+def export_onnx(func: Any, mod: Any = None, name: str = "main") -> onnx.ModelProto:
+    """The ONNX model of a Relax function.
+
+    Parameters
+    ----------
+    func: function whose parameters are tensors and become the inputs, in order; its body is a flow of calls in A-normal
+        form; constants are inline and become initializers; the returned tensor, or flat tuple of tensors, the outputs.
+    mod: the module it belongs to; only used in messages, as calls of other functions are refused.
+    name: of the ONNX graph.
+
+    Raises
+    ------
+    CodegenError: an operator, or a use of one, has no exact counterpart, or the constants exceed 2 GiB.
+    """
+    graph = GraphBuilder(name)
+    env: dict[Any, Value | Values] = {}
+
+    def lookup(operand: Any) -> Value | Values:
+        if isinstance(operand, tvm.ir.GenericConst):
+            return _constant(graph, operand)
+        if isinstance(operand, relax.Tuple):
+            return _flat(lookup, operand)
+        if isinstance(operand, relax.TupleGetItem):
+            return lookup(operand.tuple_value)[operand.index]
+        if operand in env:
+            return env[operand]
+        raise Unsupported(f"the operand {operand} is no tensor of this function")
+
+    for parameter in func.params:
+        with _Naming(f"{name}: parameter {parameter.name}"):
+            kind = static_type(parameter.ty)
+        env[parameter] = graph.input(kind.shape, kind.dtype)
+    used = {var for block in func.body.blocks for b in block.bindings for var in relax.analysis.free_vars(b.value)}
+    for parameter in func.params:
+        if parameter not in used and not parameter.same_as(func.body.body):
+            # OpenVINO would drop the input, and the positions of the others would shift.
+            raise CodegenError(f"{name}: parameter {parameter.name} is not used")
+    for block in func.body.blocks:
+        for binding in block.bindings:
+            with _Naming(f"{name}: {_operator(binding.value)}, bound to {binding.var.name}"):
+                if not isinstance(binding, relax.VarBinding):
+                    raise Unsupported("a cast of a shape")
+                env[binding.var] = _convert(binding.value, graph, lookup)
+    with _Naming(f"{name}: the result"):
+        result = lookup(func.body.body)
+        names = result if isinstance(result, tuple) else (result,)
+        for value, kind in zip(names, static_types(func.body.body.ty), strict=True):
+            graph.output(value, kind.shape, kind.dtype)
+    return graph.build()
+
+
+def unsupported_reason(node: Any, mod: Any = None) -> str | None:
+    """Why a call cannot be exported; None when it can. A dry run of the converter itself.
+
+    Parameters
+    ----------
+    node: a Relax expression in A-normal form, or a `DataflowNode`.
+    mod: accepted for symmetry with `export_onnx`; calls of the module's other functions are refused.
+    """
+    expr = getattr(node, "expr", node)
+    graph = GraphBuilder("dry run")
+
+    def lookup(operand: Any) -> Value | Values:
+        if isinstance(operand, tvm.ir.GenericConst):
+            return graph.constant(
+                np.empty(static_type(operand.ty).shape, dtype=static_type(operand.ty).dtype), key=(operand,)
+            )
+        if isinstance(operand, relax.Tuple):
+            return _flat(lookup, operand)
+        kinds = static_types(operand.ty)
+        return (
+            tuple(f"operand_{i}" for i in range(len(kinds))) if isinstance(operand.ty, relax.TupleType) else "operand"
+        )
+
+    try:
+        _convert(expr, graph, lookup)
+    except Unsupported as refusal:
+        return f"{_operator(expr)}: {refusal}"
+    return None
+
+
+def _convert(expr: Any, graph: GraphBuilder, lookup: Any) -> Value | Values:
+    """Write one bound expression and return the name(s) of its value."""
+    if isinstance(expr, relax.Tuple | relax.TupleGetItem | relax.Var | tvm.ir.GenericConst):
+        static_types(expr.ty)
+        value: Value | Values = lookup(expr)
+        return value
+    if not isinstance(expr, relax.Call) or not isinstance(expr.op, tvm.ir.Op):
+        raise Unsupported("not a call of a Relax operator")
+    converter = _TABLE.get(expr.op.name)
+    if converter is None:
+        raise Unsupported("the exporter has no converter for it")
+    for operand in expr.args:
+        if isinstance(operand.ty, relax.TensorType):
+            static_type(operand.ty)
+    expected = static_types(expr.ty)
+    result = converter(Conversion(expr, graph, lookup))
+    if isinstance(expr.ty, relax.TupleType) != isinstance(result, tuple) or (
+        isinstance(result, tuple) and len(result) != len(expected)
+    ):
+        raise Unsupported("its result has an unexpected structure")
+    return result
+
+
+def _flat(lookup: Any, operand: Any) -> Values:
+    names = tuple(lookup(field) for field in operand.fields)
+    if any(isinstance(name, tuple) for name in names):
+        raise Unsupported("a nested tuple")
+    return names
+
+
+def _constant(graph: GraphBuilder, constant: Any) -> Value:
+    """One initializer per weight, however often it is used; the array is viewed, not copied."""
+    kind = static_type(constant.ty)
+    data = np.from_dlpack(constant.value)
+    return graph.constant(data, key=("weight", data.ctypes.data, kind.shape, kind.dtype))
+
+
+def _operator(expr: Any) -> str:
+    op = getattr(expr, "op", None)
+    return op.name if isinstance(op, tvm.ir.Op) else type(expr).__name__
+
+
+class _Naming:
+    """Says of which operator a refusal speaks."""
+
+    def __init__(self, subject: str) -> None:
+        self._subject = subject
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, Unsupported):
+            raise CodegenError(f"{self._subject}: {error}") from None

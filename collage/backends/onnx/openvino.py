@@ -1,0 +1,135 @@
+"""OpenVINO on the CPU: a graph-style backend fed through ONNX.
+
+The CPU plug-in computes int64 in int32. Tensors of that dtype are taken where that cannot change a result: as indices,
+in comparisons and selections, and in additions of small constants (the engine checks the range of the inputs).
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from collage.backends.base import Availability, Backend, Style
+from collage.backends.onnx.export import export_onnx, unsupported_reason
+
+if TYPE_CHECKING:
+    from collage.graph.dataflow_graph import DataflowNode
+    from collage.rules.base import PartitionRule
+
+_MOVEMENT = tuple(
+    f"relax.{name}"
+    for name in (
+        *("reshape", "flatten", "squeeze", "expand_dims", "permute_dims", "broadcast_to", "repeat", "tile", "flip"),
+        *("strided_slice", "concat", "stack", "split", "take", "gather_elements", "gather_nd", "where", "one_hot"),
+        *("scatter_elements", "scatter_nd", "nn.batch_flatten", "tril", "triu", "full", "full_like", "zeros"),
+        *("zeros_like", "ones", "ones_like", "arange", "argmax", "argmin", "astype"),
+    )
+)
+_COMPARISON = tuple(f"relax.{n}" for n in ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"))
+_SUMS = ("relax.add", "relax.subtract")
+_EXTREMA = ("relax.maximum", "relax.minimum")
+#: What the plug-in computes exactly in int32; the rest (division, clipping, reductions, ...) it computes in float32.
+_INT32 = frozenset(
+    (
+        *(*_MOVEMENT, *_COMPARISON, *_SUMS, *_EXTREMA, "relax.multiply", "relax.abs", "relax.negative", "relax.square"),
+        *("relax.bitwise_and", "relax.bitwise_or", "relax.bitwise_xor"),
+    )
+)
+#: What cannot leave int32 when it starts from int64 values within it.
+_INT64 = frozenset((*_MOVEMENT, *_COMPARISON, *_EXTREMA))
+#: Up to here float32 holds every integer.
+_FLOAT_EXACT = 2**24
+#: With inputs up to 2**30, a thousand additions of constants up to this stay within int32.
+_SMALL = 2**20
+
+
+class OpenVINOBackend(Backend):
+    """Regions of operators run by OpenVINO's CPU plug-in, in float32."""
+
+    name: ClassVar[str] = "openvino"
+    style: ClassVar[Style] = "graph"
+    priority: ClassVar[int] = 10
+
+    def availability(self) -> Availability:
+        if find_spec("openvino") is None:
+            return Availability(False, "openvino is not installed: `pip install collage-tvm[openvino]`")
+        return Availability(True)
+
+    def version(self) -> str:
+        return version("openvino")
+
+    def rule(self) -> PartitionRule:
+        from collage.rules.trees import graph_rule
+
+        return graph_rule(supports)
+
+    def engine_blob(self, function: Any) -> bytes:
+        """The partition as a serialised ONNX model."""
+        blob: bytes = export_onnx(function, name=str(function.attrs["global_symbol"])).SerializeToString()
+        return blob
+
+
+def supports(node: DataflowNode) -> bool:
+    """Whether OpenVINO runs a node with the results that TVM gives."""
+    return unsupported_by_openvino(node) is None
+
+
+def unsupported_by_openvino(node: Any) -> str | None:
+    """Why OpenVINO does not take a node (or a Relax expression); None when it does."""
+    expr = getattr(node, "expr", node)
+    reason = unsupported_reason(expr)
+    if reason is not None or not isinstance(expr, relax.Call):
+        return reason
+    refusal = _float_reason(expr) or _integer_reason(expr)
+    return f"{expr.op.name}: {refusal}" if refusal else None
+
+
+def _float_reason(call: Any) -> str | None:
+    name = call.op.name
+    if name == "relax.argsort" or (name == "relax.topk" and str(call.attrs.ret_type) != "values"):
+        return "OpenVINO puts equal elements in any order"
+    if name == "relax.mod":
+        return "OpenVINO computes remainders by division, which is inexact for large quotients"
+    if name in ("relax.max", "relax.min"):
+        return "OpenVINO gives the largest finite number where all elements are infinite"
+    return None
+
+
+def _integer_reason(call: Any) -> str | None:
+    name, operands = call.op.name, list(call.args)
+    dtypes = {str(ty.dtype) for value in (*operands, call) for ty in _tensor_types(value.ty)}
+    if name == "relax.take" and str(call.attrs.mode) != "fast" and max(_extents(operands[0].ty)) > _FLOAT_EXACT:
+        return f"OpenVINO limits indices in float32, and an extent is beyond {_FLOAT_EXACT}"
+    if "int64" not in dtypes:
+        return "OpenVINO computes it in float32" if "int32" in dtypes and name not in _INT32 else None
+    constants = [value for value in operands if isinstance(value, tvm.ir.GenericConst)]
+    limit = _SMALL if name in _SUMS else np.iinfo(np.int32).max
+    if any(_magnitude(constant) > limit for constant in constants):
+        return f"OpenVINO computes int64 in int32, and a constant is beyond ±{limit}"
+    if name == "relax.astype" and str(operands[0].ty.dtype) == "float32":
+        return "OpenVINO converts to int32 instead of int64"
+    if name in _INT64 or (name in _SUMS and constants):
+        return None
+    return "OpenVINO computes int64 in int32, which may overflow"
+
+
+def _tensor_types(ty: Any) -> list[Any]:
+    fields = list(ty.fields) if isinstance(ty, relax.TupleType) else [ty]
+    return [field for field in fields if isinstance(field, relax.TensorType)]
+
+
+def _extents(ty: Any) -> list[int]:
+    return [1, *(int(extent) for extent in ty.shape.values)]
+
+
+def _magnitude(constant: Any) -> int:
+    """Largest magnitude in an int64 constant; 0 for constants of another dtype."""
+    if str(constant.ty.dtype) != "int64":
+        return 0
+    values = np.from_dlpack(constant.value)
+    return max(int(values.max()), -int(values.min()), 0)

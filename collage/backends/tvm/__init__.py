@@ -1,0 +1,1 @@
+"""TVM's own code generation for the CPU, the native backend."""

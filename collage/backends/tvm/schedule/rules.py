@@ -1,0 +1,149 @@
+"""Schedules of CPU kernels by rule, without search: what makes TVM usable before it is tuned.
+
+TVM leaves the kernels of a CPU unscheduled: one scalar loop nest per operator, on one thread, a hundred times slower
+than the processor allows for a convolution. A rule looks at a kernel and either schedules all of it or declines; the
+next one is asked, and a kernel that every rule declines stays as it is. Schedule primitives keep the meaning of a
+kernel, so that a rule can be wrong about speed only. After TVM's dlight (`tvm.s_tir.dlight`), which has the idea but
+few rules for CPUs.
+
+A kernel is first brought into a normal form: fused producers are inlined where that repeats no work, so that what is
+left is a sequence of loop nests.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+from tvm import s_tir, tirx
+from tvm.s_tir.dlight.analysis import normalize_prim_func
+
+from collage.backends.tvm.convolution import PADDED, ROWS
+from collage.backends.tvm.schedule.blocks import Block
+
+#: Launching a parallel loop costs 5 to 10 microseconds; below this many cheap element operations, one thread is faster.
+PARALLEL_WORK = 32 * 1024
+#: A transcendental function counts as this many cheap operations.
+HEAVY = 8
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What the rules know of the processor.
+
+    Attributes
+    ----------
+    vector_bits: width of its vector registers.
+    registers: how many it has.
+    threads: that kernels run on.
+    """
+
+    vector_bits: int
+    registers: int
+    threads: int
+
+    @classmethod
+    def of(cls, target: tvm.target.Target) -> Machine:
+        bits = max(int(tvm.target.codegen.llvm_get_vector_width(target)), 128)
+        return cls(bits, 32 if bits >= 512 else 16, int(target.attrs.get("num-cores", 1)))
+
+    def lanes(self, dtype: Any) -> int:
+        """Elements per vector register."""
+        return max(self.vector_bits // max(int(tvm.DataType(str(dtype)).bits), 8), 1)
+
+
+Step = Callable[[s_tir.Schedule, Machine], bool]
+
+
+def schedule(func: tvm.tirx.PrimFunc, target: tvm.target.Target) -> tvm.tirx.PrimFunc:
+    """The kernel, scheduled by the first rule that takes it; as it is when none does."""
+    from collage.backends.tvm.schedule.nests import schedule_nests
+    from collage.backends.tvm.schedule.rows import schedule_rows
+
+    machine = Machine.of(target)
+    normal = attempt(s_tir.Schedule(tvm.IRModule({"main": func})), normalize, machine)
+    if normal is None:
+        return func
+    done = attempt(normal, schedule_rows, machine) or schedule_nests(normal, machine)
+    return done.mod["main"].with_attrs(dict(func.attrs.items()))
+
+
+def attempt(sch: s_tir.Schedule, step: Step, machine: Machine) -> s_tir.Schedule | None:
+    """A copy of the schedule after a step; None when the step declines, or asks for what the kernel does not allow.
+
+    Handles of blocks and loops are good for the copy as well.
+    """
+    trial = sch.copy()
+    try:
+        return trial if step(trial, machine) else None
+    except (RuntimeError, ValueError, TypeError, IndexError, KeyError):
+        return None
+
+
+def normalize(sch: s_tir.Schedule, machine: Machine) -> bool:
+    """Normal form: no axes of extent 1, loops one to one with axes, producers inlined."""
+    flatten_rows(sch)
+    if normalize_prim_func(sch) is None:
+        return False
+    inline_producers(sch)
+    return True
+
+
+def flatten_rows(sch: s_tir.Schedule) -> None:
+    """Let the `rows` stage of a convolution run over flat positions, like the sums that it copies."""
+    for rv in blocks_of(sch):
+        annotations = sch.get(rv).annotations
+        if ROWS in annotations:
+            sch.transform_block_layout(rv, _rows_to_flat(int(annotations[ROWS]), len(sch.get_loops(rv))))
+
+
+def _rows_to_flat(stride: int, rank: int) -> tirx.IndexMap:
+    return tirx.IndexMap.from_func(lambda *i: [*i[:-2], i[-2] * stride + i[-1]], ndim=rank, index_dtype="int64")
+
+
+def inline_producers(sch: s_tir.Schedule) -> None:
+    """Inline every stage that computes each element from its inputs alone, unless that repeats work."""
+    waiting = blocks_of(sch)
+    while waiting:
+        rv = waiting.pop(0)
+        if _worth_inlining(sch, rv):
+            # A stage that TVM cannot inline (it is an output, or is read in an irregular way) stays.
+            with contextlib.suppress(RuntimeError, ValueError):
+                sch.compute_inline(rv)
+
+
+def _worth_inlining(sch: s_tir.Schedule, rv: Any) -> bool:
+    block = Block(sch, rv)
+    annotations = block.stmt.annotations
+    if not block.regular or block.reduced or PADDED in annotations or ROWS in annotations:
+        return False
+    consumers = [Block(sch, consumer) for consumer in sch.get_consumers(rv)]
+    if not consumers or any(not consumer.regular for consumer in consumers):
+        return False
+    if block.heavy_calls and any(consumer.heavy_calls for consumer in consumers):
+        return False  # functions of functions do not become vector arithmetic (`tvm_math`)
+    copies_only = not block.condition_vars and len(block.loads) <= 1 and block.heavy_calls == 0
+    if all(not consumer.reduced for consumer in consumers):
+        repeated = sum(consumer.elements for consumer in consumers) > block.elements
+        return not (repeated and block.heavy_calls)
+    # Into a reduction: only where every element is read once, or where nothing is computed.
+    once = len(consumers) == 1 and consumers[0].elements <= block.elements
+    return once or (copies_only and len(consumers) == 1 and _is_cast_or_copy(block))
+
+
+def _is_cast_or_copy(block: Block) -> bool:
+    return len(block.stores) == 1 and isinstance(block.stores[0].value, tvm.ir.TensorLoad)
+
+
+def blocks_of(sch: s_tir.Schedule) -> list[Any]:
+    """The blocks of the kernel, in program order."""
+    root = sch.get_sblock(sch.mod["main"].body.block.name_hint)
+    return list(sch.get_child_blocks(root))
+
+
+def is_worth_threads(block: Block, machine: Machine) -> bool:
+    """Whether a nest has enough work for a parallel launch."""
+    return machine.threads > 1 and block.elements * (1 + HEAVY * block.heavy_calls) >= PARALLEL_WORK

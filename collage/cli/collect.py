@@ -1,0 +1,104 @@
+"""`collage records collect`: measure a designed set of workloads, to train a cost model on."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from collage.cli.exits import guarded
+from collage.cli.options import Device, Records, Verbose, parse_names
+from collage.cli.terminal import quiet
+
+#: Hours of measuring should not be in anybody's way; on a machine that is idle otherwise it changes no latency.
+_NICENESS = 5
+
+_Models = Annotated[
+    list[Path] | None, typer.Argument(metavar="MODEL.onnx...", help="The networks, as ONNX files.", show_default=False)
+]
+_Samples = Annotated[int, typer.Option(min=0, help="Variants of the networks' candidates, on other shapes.")]
+_Designed = Annotated[
+    int,
+    typer.Option(min=0, help="Blocks that belong to no network, of which some candidates each are measured."),
+]
+_Families = Annotated[
+    str | None,
+    typer.Option(metavar="NAME,NAME,...", help="Kinds of these blocks; by default all, in turns.", show_default=False),
+]
+_Budget = Annotated[
+    float | None,
+    typer.Option(min=0.0, metavar="SECONDS", help="Time after which nothing more is started.", show_default=False),
+]
+_Backends = Annotated[
+    str | None,
+    typer.Option(metavar="NAME,NAME,...", help="Backends to measure; by default all available.", show_default=False),
+]
+_Threads = Annotated[
+    int | None,
+    typer.Option(min=1, help="Threads of the deployment; by default all processors.", show_default=False),
+]
+_CostModel = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="COST.json",
+        help="A cost model: draw variants more often where it is unsure or wrong.",
+        show_default=False,
+    ),
+]
+
+
+@guarded
+def collect(
+    models: _Models = None,
+    records: Records = None,
+    samples: _Samples = 500,
+    designed: _Designed = 0,
+    families: _Families = None,
+    budget: _Budget = None,
+    seed: Annotated[int, typer.Option(help="Of what is drawn.")] = 0,
+    backends: _Backends = None,
+    device: Device = "cpu",
+    threads: _Threads = None,
+    model: _CostModel = None,
+    verbose: Verbose = False,
+) -> None:
+    """Measure the candidates of networks, and variants of them on other shapes, that the records do not hold yet."""
+    if not models and not designed:
+        raise typer.BadParameter("name a network (MODEL.onnx), or blocks to be designed (--designed N)")
+    names = parse_names(backends, "--backends")
+    kinds = parse_names(families, "--families")
+    if hasattr(os, "nice"):
+        os.nice(_NICENESS)
+    started = time.monotonic()
+    with quiet(verbose) as terminal:
+        from collage.cli.progress_bar import ProgressBar, duration
+        from collage.cli.tune import configured_backends
+        from collage.collect.collection import collect as run
+        from collage.records import default_path
+
+        path = records or default_path()
+        found = run(
+            models or [],
+            configured_backends(names, path, 0, device),
+            records=path,
+            samples=samples,
+            designed=designed,
+            families=kinds,
+            budget_s=budget,
+            seed=seed,
+            threads=threads,
+            device=device,
+            model=model,
+            reporter=ProgressBar(terminal),
+        )
+    print(
+        f"{path}: {found.measured:,} workloads measured ({found.invalid:,} invalid), {found.known:,} were known; "
+        f"{found.variants:,} variants drawn, and {found.designed:,} structures of designed blocks; "
+        f"{found.doubted:,} measured twice, {found.replaced:,} of them replaced; "
+        f"{duration(time.monotonic() - started)}"
+    )
+    if not found.complete:
+        print("The time was up before everything was measured: the same command goes on from here.")

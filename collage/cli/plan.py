@@ -1,0 +1,83 @@
+"""`collage compile` and `collage report`: what can be done with a plan that was saved, and perhaps edited."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from collage.cli.exits import guarded
+from collage.cli.options import Html, Model, Output, Records, Shapes, Verbose, parse_shapes
+from collage.cli.outputs import require_writable
+from collage.cli.terminal import quiet
+from collage.cli.tune import native_backend, tuning_folder
+
+if TYPE_CHECKING:
+    from collage.plan import Plan
+
+_PlanFile = Annotated[
+    Path, typer.Argument(metavar="PLAN.json", help="A plan that `collage tune` wrote.", show_default=False)
+]
+
+
+@guarded
+def compile_plan(
+    model: Model,
+    output: Output,
+    plan: Annotated[Path, typer.Option(metavar="PLAN.json", help="The plan to compile.", show_default=False)],
+    records: Records = None,
+    shape: Shapes = None,
+    verbose: Verbose = False,
+) -> None:
+    """Compile a network by a saved, or edited, plan: nothing is measured."""
+    shapes = parse_shapes(shape)
+    require_writable({"--output": output}, {"the model": model, "the plan": plan})
+    with quiet(verbose) as terminal:
+        from collage.cli.progress_bar import ProgressBar
+
+        reporter = ProgressBar(terminal)
+        try:
+            reporter.stage("compiling")
+            _load(plan, model, shapes, records).compile().export(output)
+        finally:
+            reporter.close()
+    print(f"Wrote {output}")
+
+
+@guarded
+def report(
+    plan: _PlanFile,
+    model: Model,
+    shape: Shapes = None,
+    html: Html = None,
+    verbose: Verbose = False,
+) -> None:
+    """Print the summary of a saved plan again, or write it as a web page."""
+    shapes = parse_shapes(shape)
+    require_writable({"--html": html}, {"the model": model, "the plan": plan})
+    with quiet(verbose):
+        found = _load(plan, model, shapes, None)
+    if html is None:
+        from collage.report.summary import print_summary
+
+        print_summary(found)
+    else:
+        from collage.report.html import write_html
+
+        write_html(found, html, model.name)
+        print(f"Wrote {html}")
+
+
+def _load(path: Path, model: Path, shapes: dict[str, tuple[int, ...]], records: Path | None) -> Plan:
+    """The plan, with TVM's kernels scheduled from the tuning records beside the records database."""
+    from collage.frontend import load
+    from collage.plan import Plan
+    from collage.records import default_path
+
+    plan = Plan.load(path, load(model, shapes))
+    native = native_backend(plan.device, tuning_folder(records or default_path(), plan.device))
+    if native.name not in plan.backends:
+        return plan
+    return replace(plan, backends={**plan.backends, native.name: native})

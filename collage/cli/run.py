@@ -1,0 +1,132 @@
+"""`collage run`: run a compiled model as a deployed process would. Of Collage it imports the runtime, nothing else."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from collage.cli.exits import guarded
+from collage.cli.options import Verbose, parse_files
+from collage.cli.outputs import require_writable
+from collage.cli.terminal import quiet
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from collage.runtime import CompiledModel, TensorSpec
+
+_Compiled = Annotated[Path, typer.Argument(metavar="MODEL.so", help="A compiled model.", show_default=False)]
+_Files = Annotated[
+    list[str] | None, typer.Option("--input", metavar="NAME=FILE.npy", help="An input's value; may be repeated.")
+]
+_Archive = Annotated[
+    Path | None,
+    typer.Option("-o", "--output", metavar="OUT.npz", help="Where to write the outputs.", show_default=False),
+]
+
+
+@guarded
+def run(
+    model: _Compiled,
+    random: Annotated[bool, typer.Option("--random", help="Make up the inputs that are not given.")] = False,
+    input: _Files = None,
+    output: _Archive = None,
+    repeat: Annotated[int, typer.Option(min=0, help="Run this many times more, and print the latency.")] = 0,
+    seed: Annotated[int, typer.Option(help="Of the random inputs.")] = 0,
+    verbose: Verbose = False,
+) -> None:
+    """Run a compiled model."""
+    files = parse_files(input)
+    require_writable({"--output": output}, {"the model": model, **{f"--input {n}": p for n, p in files.items()}})
+    with quiet(verbose):
+        import collage.runtime
+
+        loaded = collage.runtime.load(model)
+    values = _inputs(loaded.inputs, files, seed if random else None)
+    results = loaded(*values)
+    outputs = results if isinstance(results, tuple) else (results,)
+    for spec in loaded.inputs:
+        print(f"input   {spec}")
+    for spec, array in zip(loaded.outputs, outputs, strict=True):
+        print(f"output  {spec}{_range(array)}")
+    if output is not None:
+        _save(output, {spec.name: array for spec, array in zip(loaded.outputs, outputs, strict=True)})
+        print(f"Wrote {output}")
+    if repeat:
+        print(f"latency {_latency(loaded, values, repeat)}")
+
+
+def _inputs(specs: Sequence[TensorSpec], files: Mapping[str, Path], seed: int | None) -> list[np.ndarray]:
+    """The value of each input: from its file, else random when there is a seed."""
+    from collage.errors import ModelInputError
+
+    unknown = sorted(set(files) - {spec.name for spec in specs})
+    if unknown:
+        raise ModelInputError(f"the model has no input {', '.join(unknown)}; it takes {', '.join(map(str, specs))}")
+    missing = [str(spec) for spec in specs if spec.name not in files]
+    if missing and seed is None:
+        raise ModelInputError(f"no value for {', '.join(missing)}: give --input NAME=FILE.npy, or --random")
+    return [_read(files[spec.name], spec) if spec.name in files else _random(spec, seed or 0) for spec in specs]
+
+
+def _read(path: Path, spec: TensorSpec) -> np.ndarray:
+    import numpy as np
+
+    from collage.errors import ModelInputError
+
+    try:
+        value = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
+        raise ModelInputError(f"{path}: cannot read input {spec.name}: {reason}") from error
+    if not isinstance(value, np.ndarray):
+        raise ModelInputError(f"{path}: an archive; input {spec.name} needs one array, as numpy.save writes it")
+    return value
+
+
+def _random(spec: TensorSpec, seed: int) -> np.ndarray:
+    """Standard normal; integers are 0 or 1, which are legal indices of any table with two rows."""
+    import zlib
+
+    import numpy as np
+
+    rng = np.random.default_rng([seed, zlib.crc32(spec.name.encode())])
+    if spec.dtype.startswith(("float", "bfloat")):
+        return rng.standard_normal(spec.shape).astype(spec.dtype)
+    return rng.integers(0, 2, spec.shape).astype(spec.dtype)
+
+
+def _range(array: np.ndarray) -> str:
+    """A glance at the values: enough to see that they are not all zero, or not numbers."""
+    if not array.size or array.dtype.kind not in "fiub":
+        return ""
+    return f"  from {array.min():.6g} to {array.max():.6g}"
+
+
+def _save(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    import numpy as np
+
+    from collage.errors import CollageError
+
+    try:
+        with path.open("wb") as file:
+            np.savez(file, allow_pickle=False, **dict(arrays))
+    except OSError as error:
+        raise CollageError(f"{path}: cannot write the outputs: {error.strerror or error}") from error
+
+
+def _latency(model: CompiledModel, values: Sequence[np.ndarray], repeat: int) -> str:
+    """Median over `repeat` runs, and the middle half, in milliseconds. The first run has warmed up."""
+    samples = []
+    for _ in range(repeat):
+        started = time.perf_counter()
+        model(*values)
+        samples.append((time.perf_counter() - started) * 1e3)
+    samples.sort()
+    low, high = samples[len(samples) // 4], samples[(3 * len(samples)) // 4]
+    return f"{median(samples):.4g} ms, the median of {repeat} runs (middle half {low:.4g} to {high:.4g} ms)"

@@ -1,0 +1,166 @@
+"""`collage tune`: from an ONNX file to a compiled model, with the plan and the reasons."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from collage.cli.exits import guarded
+from collage.cli.options import (
+    Device,
+    Html,
+    Model,
+    Output,
+    Parameters,
+    Records,
+    Shapes,
+    Verbose,
+    parse_names,
+    parse_parameters,
+    parse_shapes,
+)
+from collage.cli.outputs import require_writable
+from collage.cli.terminal import quiet
+
+if TYPE_CHECKING:
+    from collage.backends.base import Backend
+
+_Backends = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME,NAME,...", help="Backends to choose from; by default all available.", show_default=False
+    ),
+]
+_Plan = Annotated[
+    Path | None,
+    typer.Option(metavar="PLAN.json", help="The plan to write; by default beside OUT.so.", show_default=False),
+]
+_Threads = Annotated[
+    int | None,
+    typer.Option(min=1, help="Threads of the deployment; by default all processors.", show_default=False),
+]
+_Trials = Annotated[
+    int, typer.Option(min=0, help="Schedules that MetaSchedule tries per TVM kernel; 0 takes the schedule rules.")
+]
+_Budget = Annotated[
+    float | None, typer.Option(min=0.0, metavar="SECONDS", help="Time limit of the search.", show_default=False)
+]
+
+
+@guarded
+def tune(
+    model: Model,
+    output: Output,
+    backends: _Backends = None,
+    device: Device = "cpu",
+    searcher: Annotated[str, typer.Option(help="How covers are searched.")] = "dijkstra",
+    estimator: Annotated[str, typer.Option(help="Where costs come from.")] = "measured",
+    records: Records = None,
+    threads: _Threads = None,
+    shape: Shapes = None,
+    plan: _Plan = None,
+    report: Html = None,
+    tune_trials: _Trials = 0,
+    confirm: Annotated[bool, typer.Option(help="Run the plan end to end against its rivals.")] = True,
+    correction_rounds: Annotated[
+        int, typer.Option(min=0, help="How often costs are corrected by runs end to end, and the search repeated.")
+    ] = 3,
+    budget: _Budget = None,
+    seed: Annotated[int, typer.Option(help="Of the searcher's and the inputs' random numbers.")] = 0,
+    parameter: Parameters = None,
+    verbose: Verbose = False,
+) -> None:
+    """Find which backend should run which part of a network, and compile it."""
+    plan_path = plan or output.with_suffix(".plan.json")
+    shapes, names = parse_shapes(shape), parse_names(backends, "--backends")
+    require_writable(
+        {"--output": output, "--plan": plan_path, "--report": report}, {"the model": model, "the records": records}
+    )
+    started = time.monotonic()
+    with quiet(verbose) as terminal:
+        from collage.cli.counts import counted, difference
+        from collage.cli.progress_bar import ProgressBar, duration
+        from collage.partitioner import partition
+        from collage.records import RecordDatabase, default_path
+
+        path = records or default_path()
+        with RecordDatabase(path) as database:
+            before = counted(database)
+        reporter = ProgressBar(terminal)
+        try:
+            found = partition(
+                model,
+                configured_backends(names, path, tune_trials, device),
+                searcher,
+                estimator,
+                device=device,
+                records=path,
+                threads=threads,
+                shapes=shapes,
+                confirm_end_to_end=confirm,
+                correction_rounds=correction_rounds,
+                budget_s=budget,
+                seed=seed,
+                parameters=parse_parameters(parameter),
+                reporter=reporter,
+            )
+            found.save(plan_path)
+            reporter.stage("compiling")
+            found.compile().export(output)
+        finally:
+            reporter.close()
+        with RecordDatabase(path) as database:
+            measured = difference(before, counted(database))
+    from collage.report.html import write_html
+    from collage.report.summary import print_summary
+
+    print_summary(found)
+    if report is not None:
+        write_html(found, report, model.name)
+    print(f"Measured now: {measured} (records: {path}); {duration(time.monotonic() - started)}")
+    written = ", ".join(str(p) for p in (output, plan_path, report) if p is not None)
+    print(f"Wrote {written}")
+
+
+def configured_backends(
+    names: Sequence[str] | None, records: Path, tune_trials: int, device: str = "cpu"
+) -> list[str | Backend]:
+    """The backends that are named, or all of the device that are available; the native one with the tuning records that
+    lie beside the other records.
+
+    Raises
+    ------
+    CollageError: the device or a name is unknown, or schedules are to be tried and TVM is not among the backends.
+    """
+    from collage.choose import available_backends
+    from collage.errors import CollageError
+    from collage.runtime.devices import KINDS
+
+    if device not in KINDS:
+        raise CollageError(f"--device is {' or '.join(KINDS)}, not {device!r}")
+    native = native_backend(device, tuning_folder(records, device), tune_trials)
+    called = {native.name, native.name.removesuffix(f"-{device}")}
+    chosen = list(names) if names is not None else [backend.name for backend in available_backends(device)]
+    if tune_trials and not called & set(chosen):
+        raise CollageError(f"--tune-trials is for TVM's kernels: add {native.name} to --backends")
+    return [native if name in called else name for name in chosen]
+
+
+def native_backend(device: str, tuning_records: Path, tune_trials: int = 0) -> Backend:
+    """TVM for a kind of device, with its tuning records."""
+    from collage.backends.cuda.native import TVMCudaBackend
+    from collage.backends.tvm.backend import TVMBackend
+
+    if device == "cuda":
+        return TVMCudaBackend(tune_trials=tune_trials, tuning_records=str(tuning_records))
+    return TVMBackend(tune_trials=tune_trials, tuning_records=str(tuning_records))
+
+
+def tuning_folder(records: Path, device: str = "cpu") -> Path:
+    """MetaSchedule's records: a folder beside the records database, of the same name, and one more for each device."""
+    suffix = ".tuning" if device == "cpu" else f".{device}.tuning"
+    return records.expanduser().with_suffix(suffix)

@@ -1,0 +1,1 @@
+"""Collecting measurements on purpose: records to train cost models with."""

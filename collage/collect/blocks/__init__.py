@@ -1,0 +1,1 @@
+"""Designed blocks: workloads that belong to no network."""

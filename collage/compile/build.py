@@ -1,0 +1,244 @@
+"""From a partitioned module to something that runs: code generation by each backend, TVM's lowering, one executable.
+
+The same function builds a candidate that is measured and the whole network that ships (invariant 1).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import astuple, dataclass
+from pathlib import Path
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import relax
+
+import collage
+from collage.backends.base import Backend
+from collage.compile.lowering import Lowering, lowering_of
+from collage.errors import CodegenError, CollageError, last_line
+from collage.frontend.specs import input_specs, output_specs
+from collage.runtime import engines as runtime_engines
+from collage.runtime import native
+from collage.runtime.model import CompiledModel
+
+
+@dataclass(frozen=True)
+class CompiledExecutable:
+    """A compiled network in this process: callable, and exportable to one file.
+
+    `collage.runtime.load` loads that file in a process that has nothing of the compiling side.
+    """
+
+    executable: Any
+    metadata: Mapping[str, Any]
+
+    def load(self) -> CompiledModel:
+        """The network, ready to be called in this process."""
+        runtime_engines.register()
+        return CompiledModel(self.executable.jit(), dict(self.metadata))
+
+    def __call__(self, *inputs: Any) -> Any:
+        """Run once, loading on the first call; see `collage.runtime.CompiledModel`."""
+        if "model" not in self.__dict__:
+            object.__setattr__(self, "model", self.load())
+        return self.__dict__["model"](*inputs)
+
+    def export(self, path: str | Path) -> None:
+        """Write everything into one shared library.
+
+        Raises
+        ------
+        CollageError: the file cannot be written, or there is no host compiler to link it with.
+        """
+        target = Path(path)
+        temporary = target.with_name(f".{target.name}.part.so")
+        # Libraries that register the engine module must never be unmapped while the process lives.
+        options = ["-Wl,-z,nodelete"]
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            addons = [native.object_file(), *engine_objects(self.metadata["engines"])]
+            self.executable.export_library(str(temporary), addons=addons, options=options)
+            temporary.replace(target)
+        except (OSError, RuntimeError) as error:
+            raise CollageError(f"{target}: cannot write the compiled model: {last_line(error)}") from error
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True)
+class Blob:
+    """What an engine makes one symbol of, in a file of its own: how candidates and rival plans reach the timing
+    process.
+    """
+
+    symbol: str
+    path: str
+    engine: str
+    options: Mapping[str, Any]
+
+
+def write_blob(backend: Backend, function: Any, threads: int, folder: Path) -> Blob:
+    """Write what the engine runs for one `Codegen` function to `folder`.
+
+    Raises
+    ------
+    CodegenError: the backend cannot take the function.
+    """
+    symbol = str(function.attrs["global_symbol"])
+    path = folder / f"{symbol}.blob"
+    path.write_bytes(backend.engine_blob(function))
+    return Blob(symbol, str(path), backend.engine or backend.name, backend.engine_options(threads))
+
+
+def build(
+    partitioned: Any,
+    backends: Iterable[Backend],
+    threads: int,
+    metadata: Mapping[str, Any] | None = None,
+) -> CompiledExecutable:
+    """Compile a partitioned module (`collage.compile.rewrite.apply`).
+
+    Parameters
+    ----------
+    partitioned: Relax module whose `main` calls `Primitive` and `Codegen` functions.
+    backends: those that appear in it.
+    threads: number of threads of the deployment.
+    metadata: more that the model should say of itself when it is loaded (the plan, versions).
+
+    Raises
+    ------
+    CodegenError: a backend, or TVM, cannot compile its part; the message says which and why.
+    """
+    by_name = {backend.name: backend for backend in backends}
+    engines = [by_name[name].engine or name for name in codegen_names(partitioned) if by_name[name].makes_blobs]
+    device = device_of_backends(by_name.values())
+    info = _metadata(partitioned, threads, device, {"engines": engines, **(metadata or {})})
+    executable = compile_partitioned(partitioned, by_name.values(), threads, [native.metadata_module(info)])
+    return CompiledExecutable(executable, info)
+
+
+def build_untouched(
+    module: Any, threads: int, metadata: Mapping[str, Any] | None = None, device: str = "cpu"
+) -> CompiledExecutable:
+    """TVM's own default build of a canonical module: what ships where no placement beats it.
+
+    Raises
+    ------
+    CodegenError: TVM cannot compile the network.
+    """
+    info = _metadata(module, threads, device, metadata or {})
+    executable = compile_untouched(module, threads, [native.metadata_module(info)], device)
+    return CompiledExecutable(executable, info)
+
+
+def compile_untouched(module: Any, threads: int, carried: Sequence[Any] = (), device: str = "cpu") -> Any:
+    """The executable of TVM's own default pipeline. Raises CodegenError when that fails."""
+    try:
+        lowering = lowering_of(device, threads)
+        return _compile(lowering.baseline(module), lowering, carried)
+    except Exception as error:  # TVM's own pipeline may fail in any way; then this rival is out, with the reason
+        raise CodegenError(f"TVM's default pipeline: {last_line(error)}") from error
+
+
+def compile_partitioned(
+    module: Any,
+    backends: Iterable[Backend],
+    threads: int,
+    carried: Sequence[Any] = (),
+    scheduled: bool = True,
+    called: Iterable[Backend] = (),
+    graph: bool = True,
+) -> Any:
+    """Run each backend's code generator, lower and compile the rest by TVM, and carry further runtime modules along.
+
+    `scheduled=False` leaves native kernels plain: slow, for references. `called` are backends whose partitions are in
+    the module already as calls of packed functions. `graph`: on an accelerator, capture calls in a graph where all of
+    the plan's backends allow it.
+
+    Raises
+    ------
+    CodegenError: a backend, or TVM, cannot compile its part.
+    """
+    by_name = {backend.name: backend for backend in backends}
+    used = codegen_names(module)
+    for name in used:
+        register_codegen(by_name[name])
+    inside = [by_name[name] for name in used] + list(called)
+    try:
+        if used:
+            module = relax.transform.RunCodegen({name: {"threads": threads} for name in used})(module)
+            # The backends' modules own their weights; TVM would store them a second time.
+            module = module.without_attr("const_name_to_constant")
+        lowering = lowering_of(device_of_backends(by_name.values()), threads, list(by_name.values()))
+        graph = graph and all(backend.capturable for backend in inside)
+        return _compile(lowering.lower(module, scheduled, graph), lowering, carried)
+    except CollageError:
+        raise
+    except Exception as error:  # whatever a code generator raises is the reason why this candidate is Invalid
+        raise CodegenError(f"cannot compile: {last_line(error)}") from error
+
+
+def device_of_backends(backends: Iterable[Backend]) -> str:
+    """The one device that backends run on; "cpu" when there are none.
+
+    Raises
+    ------
+    CodegenError: they run on several.
+    """
+    devices = sorted({backend.device for backend in backends})
+    if len(devices) > 1:
+        raise CodegenError(f"one network runs on one device: its backends are for {' and '.join(devices)}")
+    return devices[0] if devices else "cpu"
+
+
+def engine_objects(engines: Collection[str]) -> list[str]:
+    """Object files of engines that are native code: exported models carry them."""
+    from collage.runtime.cuda import native as cuda
+    from collage.runtime.onednn.native import ENGINE as ONEDNN
+    from collage.runtime.winograd.native import ENGINE as WINOGRAD
+
+    objects = [cuda.object_file(engine) for engine in engines if engine in cuda.ENGINES]
+    return [*objects, *(engine.object_file() for engine in (ONEDNN, WINOGRAD) if engine.name in engines)]
+
+
+def _compile(lowered: Any, lowering: Lowering, carried: Sequence[Any]) -> Any:
+    external = list(lowered.attrs["external_mods"]) if lowered.attrs and "external_mods" in lowered.attrs else []
+    if external or carried:
+        lowered = lowered.with_attr("external_mods", [*external, *carried])
+    with lowering.scope():
+        return tvm.compile(lowered, target=lowering.target, relax_pipeline=tvm.transform.Sequential([]))
+
+
+def _metadata(module: Any, threads: int, device: str, more: Mapping[str, Any]) -> dict[str, Any]:
+    """What a loaded model says of itself; lists and plain values only, as they come back from JSON."""
+    info = {
+        **({} if device == "cpu" else {"device": device}),
+        "format": 1,
+        "collage": collage.__version__,
+        "tvm": tvm.__version__,
+        "threads": threads,
+        "engines": [],
+        "inputs": [astuple(spec) for spec in input_specs(module)],
+        "outputs": [astuple(spec) for spec in output_specs(module)],
+        **more,
+    }
+    result: dict[str, Any] = json.loads(json.dumps(info))
+    return result
+
+
+def codegen_names(module: Any) -> list[str]:
+    """The external backends that have partitions in a module."""
+    functions = (f for _, f in module.functions_items() if isinstance(f, relax.Function))
+    return sorted({str(f.attrs["Codegen"]) for f in functions if f.attrs and "Codegen" in f.attrs})
+
+
+def register_codegen(backend: Backend) -> None:
+    """Make `relax.transform.RunCodegen` find the backend, as TVM's own external code generators are found."""
+
+    def generate(functions: Sequence[Any], options: Any, _constant_names: Any) -> list[Any]:
+        return backend.codegen(list(functions), json.loads(str(options)) if options else {})
+
+    tvm_ffi.register_global_func(f"relax.ext.{backend.name}", generate, override=True)

@@ -1,0 +1,120 @@
+"""Latencies: end-to-end latencies of placements for searchers that go by them, comparable from call to call.
+
+Placements are timed by turns with an anchor, the first placement that was ever asked for, and what is told is the
+anchor's first latency times the median of the ratios of runs that followed each other: a machine that has become
+slower in between has become so for both. The spread is that of the ratio, so the anchor has none. Every latency is
+recorded before the next batch starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from collage.backends.base import Backend
+from collage.compile.build import device_of_backends
+from collage.confirm.contest import plan_cost
+from collage.confirm.recall import cover_of
+from collage.cost import Cost
+from collage.graph.candidates import CandidatePartition
+from collage.measure.plan_runner import PlanRunner
+from collage.measure.runner import Measurement
+from collage.measure.statistics import paired_ratio
+from collage.records import Record, RecordDatabase, RecordKey
+from collage.records.key import digest_of, plan_key
+from collage.runtime.device_info import DeviceInfo, describe
+from collage.search.problem import Partitioning
+
+#: Placements that are loaded into the timing process at once, besides the anchor: each holds all weights.
+BATCH = 6
+#: Fewer rounds in common than this are no basis for a ratio of pairs.
+_PAIRS = 6
+
+Cover = tuple[CandidatePartition, ...]
+
+
+class Latencies:
+    """Callable: partitionings -> latencies, in seconds (`SearchProblem.measure_latencies`)."""
+
+    def __init__(
+        self, network: str, backends: Mapping[str, Backend], runner: PlanRunner, database: RecordDatabase
+    ) -> None:
+        self.network = network
+        self.backends = backends
+        self.runner = runner
+        self.database = database
+        self._anchor: Cover | None = None
+
+    def __call__(self, partitionings: Sequence[Partitioning]) -> list[Cost]:
+        covers = [p.candidates for p in partitionings]
+        if not covers:
+            return []
+        if self._anchor is None:
+            self._anchor = covers[0]
+        anchor = self._anchor
+        keys = {cover: self._key(cover, anchor) for cover in dict.fromkeys([anchor, *covers])}
+        found = self._recorded(keys)
+        missing = [cover for cover in keys if cover not in found and cover != anchor]
+        batches = [missing[i : i + BATCH] for i in range(0, len(missing), BATCH)]
+        for batch in batches or ([] if anchor in found else [[]]):
+            found.update(self._measure(batch, anchor, found.get(anchor), keys))
+        return [found[cover] for cover in covers]
+
+    def again(self, partitionings: Sequence[Partitioning]) -> list[Cost]:
+        """Run a few placements once more, all by turns with each other (`SearchProblem.remeasure_latencies`).
+
+        The first one is the anchor, and its latency of now is what the others are told by: these numbers can be
+        compared with each other only. The same few are remembered, in the records.
+        """
+        covers = [p.candidates for p in partitionings]
+        field = sorted(digest_of(cover_of(cover)) for cover in covers)
+        keys = {cover: self._key(cover, covers[0], field) for cover in covers}
+        found = self._recorded(keys)
+        if len(found) < len(keys):
+            found = self._measure(covers[1:], covers[0], None, keys)
+        return [found[cover] for cover in covers]
+
+    def _recorded(self, keys: Mapping[Cover, RecordKey]) -> dict[Cover, Cost]:
+        known = self.database.costs(keys.values())
+        return {cover: known[key] for cover, key in keys.items() if key in known}
+
+    def _measure(
+        self, batch: Sequence[Cover], anchor: Cover, reference: Cost | None, keys: Mapping[Cover, RecordKey]
+    ) -> dict[Cover, Cost]:
+        """The latencies of the batch and of the anchor, recorded under their keys."""
+        placements = {"the first placement": anchor} | {f"placement {i + 1}": cover for i, cover in enumerate(batch)}
+        by_name = self.runner.measure(placements, "running placements")
+        measured = {cover: by_name[name] for name, cover in placements.items()}
+        known = reference or replace(plan_cost(measured[anchor]), spread=0.0)
+        costs = {anchor: known, **{c: _relative(measured[c], measured[anchor], known) for c in batch}}
+        for cover, cost in costs.items():
+            self.database.put(Record.of(keys[cover], cost, label="placement", device=self._device().as_dict()))
+        self.runner.forget(batch)
+        return costs
+
+    def _key(self, cover: Cover, anchor: Cover, field: Sequence[str] = ()) -> RecordKey:
+        parts: dict[str, Any] = {"network": self.network, "cover": cover_of(cover), "anchor": cover_of(anchor)}
+        if field:
+            parts["again with"] = list(field)
+        structure = digest_of(parts)
+        backends = list(self.backends.values())
+        return plan_key(structure, backends, self._device(), self.runner.threads, self.runner.protocol)
+
+    def _device(self) -> DeviceInfo:
+        return describe(device_of_backends(self.backends.values()))
+
+
+def _relative(measurement: Measurement, anchor: Measurement, reference: Cost) -> Cost:
+    """A latency, told as the anchor's first latency times the ratio to the anchor now."""
+    cost = plan_cost(measurement)
+    now = plan_cost(anchor)
+    if not (cost.is_finite and now.is_finite and reference.is_finite):
+        return cost
+    count = min(len(measurement.samples), len(anchor.samples))
+    if count < _PAIRS:
+        ratio, spread = cost.seconds / now.seconds, cost.spread / now.seconds
+    else:
+        ratio, low, high = paired_ratio(measurement.samples[:count], anchor.samples[:count])
+        spread = (high - low) / 2
+    return Cost(reference.seconds * ratio, reference.seconds * spread, cost.samples, cost.reason)

@@ -1,0 +1,52 @@
+"""Of placements that costs cannot tell apart, the simplest: what ships when nothing is run end to end.
+
+A search adds up the costs of hundreds of candidates and takes the least sum, also where it is less by a thousandth.
+Sums of costs are not that exact, those of predicted costs least of all: of thousands of candidates it finds those that
+were told too low. A tie (`Cost.ties`) is a difference inside the intervals, which are wide where costs are predicted,
+or under 2%. It goes to fewer partitions, which are fewer places to be wrong in, and then to the declared preference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from collage.confirm.contest import SEARCHED
+from collage.graph.candidates import HOST
+from collage.measure.statistics import TIE
+from collage.search.problem import Partitioning, SearchProblem
+
+
+def simplest(
+    problem: SearchProblem, found: Partitioning, alone: Mapping[str, Partitioning]
+) -> tuple[str, Partitioning]:
+    """The placement of fewest partitions among those whose costs tie with the searched one's, and its name.
+    Of equal numbers, the one on preferred backends (`Backend.priority`), then the cheapest.
+
+    Parameters
+    ----------
+    found: what the search answered.
+    alone: name -> placement on one backend, as far as it goes; costs are asked of the problem.
+    """
+    tied = {SEARCHED: found}
+    for name, cover in alone.items():
+        rival = problem.partitioning(cover.candidates)
+        if found.cost.is_finite and rival.cost.is_finite and rival.cost.ties(found.cost, TIE):
+            tied[name] = rival
+
+    def preference(name: str) -> tuple[int, int, float]:
+        placement = tied[name]
+        ranks = [problem.priority(c.backend) for c in placement.candidates if c.backend != HOST]
+        return len(placement.candidates), max(ranks, default=0), placement.cost.seconds
+
+    best = min(tied, key=preference)
+    return best, tied[best]
+
+
+def tie_notes(found: Partitioning, choice: str) -> list[str]:
+    """Why it is not the searched placement that ships."""
+    if choice == SEARCHED:
+        return []
+    return [
+        f"{choice} and the searched placement ({len(found.candidates)} partitions) tie, as far as costs can tell: "
+        "the simpler one ships, or the preferred one"
+    ]

@@ -1,0 +1,296 @@
+"""ONNX graph -> Relax: walks the nodes; our converters come first, then TVM's, one at a time.
+
+TVM's own walk (`from_onnx`) is not used: it keeps dynamic shapes, lowers some operators to TIR functions at once
+(SEMANTICS would call them opaque: no pattern matches them and no exporter reads them), prints to standard output,
+and does not say which node it failed on. Its table of converters is only read. Here every shape is static while
+importing, so that shape arithmetic is evaluated on the spot, a constant condition chooses its branch, and an
+operator that is defined by a function (of the model or of the ONNX standard) is imported through that function when
+no converter exists.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+import tvm
+from onnx import NodeProto
+from tvm import relax
+from tvm.relax.frontend.onnx import onnx_frontend
+
+from collage.errors import CollageError, FrontendError, UnsupportedOperatorError
+from collage.frontend.onnx.adapt import adapt
+from collage.frontend.onnx.constants import EVALUATED, evaluate
+from collage.frontend.onnx.converters import CONVERTERS
+from collage.frontend.onnx.file import OnnxSource, check_model, describe, read_tensor, sub_graphs
+from collage.frontend.onnx.node import Node
+from collage.frontend.passes.constants import constant, value_of
+from collage.frontend.shapes import Shape, bind_shapes, declared_onnx_inputs
+from collage.frontend.specs import OUTPUT_NAMES, dtype_of, static_shape
+
+_STANDARD = frozenset({"", "ai.onnx"})
+
+#: Operators of the standard whose definition is used instead of TVM's converter, which is for another domain's.
+_BY_DEFINITION = frozenset({"Attention"})
+
+#: Domains whose operators TVM's converters implement; elsewhere the same name may mean something else.
+_DOMAINS = _STANDARD | {"com.microsoft"}
+
+
+def import_onnx(source: OnnxSource, shapes: Mapping[str, Shape]) -> tvm.IRModule:
+    """A Relax module with one function `main` and static shapes, not yet canonical.
+
+    Raises
+    ------
+    UnboundDimensionError, UnsupportedOperatorError, FrontendError: see `collage.frontend.load`.
+    """
+    check_model(source)
+    bound = bind_shapes(declared_onnx_inputs(source.model.graph), shapes)
+    importer = _Importer(source)
+    return importer.run(bound)
+
+
+class _Scope:
+    """The values that a graph or function body can name; branches see those of the graph around them."""
+
+    def __init__(self, opset: int, graph: onnx.GraphProto | None = None, outer: _Scope | None = None) -> None:
+        self.opset = opset
+        self.values: dict[str, Any] = {}
+        self.tensors = {tensor.name: tensor for tensor in graph.initializer} if graph is not None else {}
+        self.outer = outer
+
+
+class _Importer:
+    def __init__(self, source: OnnxSource) -> None:
+        self._model = source.model
+        self._folder = source.folder
+        self._functions = {(function.domain, function.name): function for function in source.model.functions}
+        self._tvm_converters = onnx_frontend._get_convert_map()
+        self._builder = relax.BlockBuilder()
+
+    def run(self, shapes: Mapping[str, Shape]) -> tvm.IRModule:
+        graph = self._model.graph
+        opset = _opset(self._model.opset_import)
+        self.refuse_unsupported(graph.node, opset)
+        scope = _Scope(opset, graph)
+        parameters = []
+        for value in graph.input:
+            if value.name in shapes:
+                dtype = _dtype(value.type.tensor_type.elem_type, value.name)
+                scope.values[value.name] = relax.Var(value.name, relax.TensorType(shapes[value.name], dtype))
+                parameters.append(scope.values[value.name])
+        try:
+            with self._builder.function("main", parameters):
+                with self._builder.dataflow():
+                    self._nodes(graph.node, scope)
+                    outputs = [self._lookup(value.name, scope, f"output '{value.name}'") for value in graph.output]
+                    result = self._builder.emit_output(outputs[0] if len(outputs) == 1 else relax.Tuple(outputs))
+                self._builder.emit_func_output(result)
+        except BaseException:
+            self._builder._end_block()  # else TVM warns on standard error that it was left open
+            raise
+        mod = self._builder.get()
+        mod["main"] = mod["main"].with_attr(OUTPUT_NAMES, [value.name for value in graph.output])
+        return mod
+
+    def refuse_unsupported(self, nodes: Iterable[NodeProto], opset: int) -> None:
+        """Before anything is built: all operators that have no converter, with the nodes that use them."""
+        missing: dict[str, list[str]] = {}
+        self._collect_unsupported(nodes, opset, missing)
+        if missing:
+            lines = [
+                f"{operator} (node {', '.join(names[:3])}{', ...' if len(names) > 3 else ''})"
+                for operator, names in missing.items()
+            ]
+            plural = "s" if len(missing) > 1 else ""
+            raise UnsupportedOperatorError(f"unsupported ONNX operator{plural}: {'; '.join(lines)}")
+
+    def _collect_unsupported(self, nodes: Iterable[NodeProto], opset: int, missing: dict[str, list[str]]) -> None:
+        for node in nodes:
+            function = self._function(node, opset)
+            if function is not None:
+                self._collect_unsupported(function.node, _opset(function.opset_import, opset), missing)
+            elif not self._has_converter(node):
+                operator = f"{node.domain}.{node.op_type}" if node.domain not in _STANDARD else node.op_type
+                missing.setdefault(operator, []).append(f"'{node.name or next(iter(node.output), '')}'")
+            for graph in sub_graphs(node):
+                self._collect_unsupported(graph.node, opset, missing)
+
+    def _has_converter(self, node: NodeProto) -> bool:
+        known = node.op_type in CONVERTERS or node.op_type in self._tvm_converters or node.op_type in EVALUATED
+        by_definition = node.op_type in _BY_DEFINITION and node.domain in _STANDARD
+        return node.domain in _DOMAINS and not by_definition and (known or node.op_type == "If")
+
+    def _function(self, node: NodeProto, opset: int, inputs: list[Any] | None = None) -> onnx.FunctionProto | None:
+        """The body of an operator that the model defines itself, or that only the standard's definition implements.
+
+        Some definitions depend on the types of the inputs: without `inputs` they are given without their nodes.
+        """
+        own = self._functions.get((node.domain, node.op_type))
+        if own is not None or self._has_converter(node) or node.domain not in _STANDARD:
+            return own
+        try:
+            schema = onnx.defs.get_schema(node.op_type, opset, "")
+        except onnx.defs.SchemaError:
+            return None
+        if schema.has_context_dependent_function:
+            if inputs is None:
+                return onnx.FunctionProto()
+            types = [_type(value).SerializeToString() for value in inputs]
+            version = max(v for v in schema.context_dependent_function_opset_versions if v <= opset)
+            return onnx.FunctionProto.FromString(
+                schema.get_context_dependent_function_with_opset_version(version, node.SerializeToString(), types)
+            )
+        return schema.function_body if schema.has_function else None
+
+    def _nodes(self, nodes: Iterable[NodeProto], scope: _Scope) -> None:
+        for node in nodes:
+            try:
+                self._node(node, scope)
+            except CollageError:
+                raise
+            except Exception as error:  # converters raise whatever they like: TVM, protobuf, index and assertion errors
+                reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+                raise FrontendError(f"{describe(node)} cannot be imported: {reason}") from error
+
+    def _node(self, node: NodeProto, scope: _Scope) -> None:
+        inputs = [self._lookup(name, scope, describe(node)) if name else None for name in node.input]
+        while inputs and inputs[-1] is None:
+            inputs.pop()
+        if node.op_type == "If" and node.domain in _STANDARD:
+            results = self._branch(node, inputs[0], scope)
+        elif (function := self._function(node, scope.opset, inputs)) is not None:
+            self.refuse_unsupported(function.node, _opset(function.opset_import, scope.opset))
+            results = self._call_function(node, function, inputs, scope)
+        elif node.op_type in EVALUATED and all(
+            value is None or isinstance(value, tvm.ir.GenericConst) for value in inputs
+        ):
+            arrays = [value_of(value) for value in inputs]
+            results = [constant(array) for array in evaluate(node, arrays, scope.opset)]
+        else:
+            results = self._convert(node, inputs, scope)
+        names = list(node.output)
+        if any(names[len(results) :]):
+            raise UnsupportedOperatorError(f"{describe(node)}: only its first {len(results)} outputs are supported")
+        for name, result in zip(names, results, strict=False):
+            if name:
+                scope.values[name] = self._named(result, name, node)
+
+    def _convert(self, node: NodeProto, inputs: list[Any], scope: _Scope) -> list[Any]:
+        """The outputs of a node, by our converter or by TVM's."""
+        view = Node(node, inputs, scope.opset, self._folder)
+        if node.op_type in CONVERTERS:
+            result = CONVERTERS[node.op_type](view)
+        elif node.op_type in self._tvm_converters:
+            adapt(view)
+            attributes: dict[str, Any] = {name: _for_tvm(value) for name, value in view.attributes.items()}
+            attributes["tvm_custom"] = {"name": node.name, "num_outputs": len(node.output)}
+            convert = self._tvm_converters[node.op_type].get_converter(scope.opset)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                result = convert(self._builder, onnx_frontend.onnx_input(inputs), attributes, [{}, {}])
+        else:
+            raise FrontendError(f"{describe(node)}: its inputs have to be constants")
+        if isinstance(result, list):
+            return result
+        result = self._builder.normalize(result)
+        if isinstance(result, relax.Tuple):
+            return list(result.fields)
+        if isinstance(result.ty, relax.TupleType):
+            whole = self._builder.emit(result)
+            return [relax.TupleGetItem(whole, i) for i in range(len(result.ty.fields))]
+        return [result]
+
+    def _named(self, value: Any, name: str, node: NodeProto) -> Any:
+        """Bind a result to a variable that is called after it in the model; its shape has to be static."""
+        if isinstance(value, relax.ShapeExpr):
+            return constant([int(extent) for extent in value.values], "int64")
+        if isinstance(value, tvm.tirx.IntImm):
+            return constant(int(value), "int64")
+        if not isinstance(value, (relax.Var, tvm.ir.GenericConst)):
+            value = self._builder.emit(value, name_hint=re.sub(r"\W", "_", name))
+        if isinstance(value.ty, relax.TensorType) and static_shape(value.ty) is None:
+            raise FrontendError(f"{describe(node)}: the shape of '{name}' depends on data, which cannot be compiled")
+        if not isinstance(value.ty, relax.TensorType):
+            raise FrontendError(
+                f"{describe(node)}: '{name}' is not a tensor but a {value.ty}, which cannot be compiled"
+            )
+        return value
+
+    def _branch(self, node: NodeProto, condition: Any, scope: _Scope) -> list[Any]:
+        """`If` with a constant condition: the nodes of the branch that it takes."""
+        if not isinstance(condition, tvm.ir.GenericConst):
+            raise FrontendError(f"{describe(node)}: its condition depends on data, which cannot be compiled")
+        chosen = "then_branch" if bool(np.all(condition.value.numpy())) else "else_branch"
+        graph = next(attribute.g for attribute in node.attribute if attribute.name == chosen)
+        inner = _Scope(scope.opset, graph, scope)
+        self._nodes(graph.node, inner)
+        return [self._lookup(value.name, inner, describe(node)) for value in graph.output]
+
+    def _call_function(
+        self, node: NodeProto, function: onnx.FunctionProto, inputs: list[Any], scope: _Scope
+    ) -> list[Any]:
+        """The nodes of a function's body, with the call's inputs and attributes in place of the formal ones."""
+        inner = _Scope(_opset(function.opset_import, scope.opset))
+        inner.values.update(zip(function.input, inputs, strict=False))
+        attributes = {attribute.name: attribute for attribute in (*function.attribute_proto, *node.attribute)}
+        self._nodes((_bind_attributes(inside, attributes) for inside in function.node), inner)
+        wanted = zip(function.output, node.output, strict=False)
+        return [self._lookup(formal, inner, describe(node)) if actual else None for formal, actual in wanted]
+
+    def _lookup(self, name: str, scope: _Scope | None, reader: str) -> Any:
+        while scope is not None:
+            if name in scope.values:
+                return scope.values[name]
+            if name in scope.tensors:
+                scope.values[name] = constant(read_tensor(scope.tensors[name], self._folder))
+                return scope.values[name]
+            scope = scope.outer
+        raise FrontendError(
+            f"{reader} reads '{name}', which is no input, no stored tensor and no earlier node's output"
+        )
+
+
+def _bind_attributes(node: NodeProto, actual: Mapping[str, onnx.AttributeProto]) -> NodeProto:
+    """A node of a function body with its references to the function's attributes resolved; absent ones are left out."""
+    bound = NodeProto()
+    bound.CopyFrom(node)
+    del bound.attribute[:]
+    for attribute in node.attribute:
+        if not attribute.ref_attr_name:
+            bound.attribute.append(attribute)
+        elif attribute.ref_attr_name in actual:
+            renamed = onnx.AttributeProto()
+            renamed.CopyFrom(actual[attribute.ref_attr_name])
+            renamed.name = attribute.name
+            bound.attribute.append(renamed)
+    return bound
+
+
+def _opset(imports: Iterable[onnx.OperatorSetIdProto], default: int = 1) -> int:
+    return next((int(entry.version) for entry in imports if entry.domain in _STANDARD), default)
+
+
+def _dtype(element_type: int, name: str) -> str:
+    try:
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(element_type)
+    except (KeyError, ValueError):
+        raise FrontendError(f"input '{name}' has no element type that is known: {element_type}") from None
+    if dtype == np.dtype(object):
+        raise FrontendError(f"input '{name}' is a tensor of strings, which cannot be compiled")
+    return str(dtype)
+
+
+def _type(value: Any) -> onnx.TypeProto:
+    if value is None:
+        return onnx.TypeProto()
+    element = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype_of(value.ty)))
+    return onnx.helper.make_tensor_type_proto(element, static_shape(value.ty))
+
+
+def _for_tvm(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value

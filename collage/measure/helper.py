@@ -1,0 +1,71 @@
+"""Processes that work for another one of ours: they end with it, and come up without PyTorch.
+
+    python -m collage.measure.helper PARENT TORCH MODULE [ARGUMENT ...]      # as `command` writes it
+
+TVM imports PyTorch wherever that is installed (`tvm_ffi` against a clash of symbols seen on Windows, Relax for modules
+with functions in Python), which takes seconds; no setting turns it off. A process that only compiles or times has no
+use for it. And a process in a session of its own outlives a parent that is killed: a kernel that hangs would stay on
+the device.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import runpy
+import signal
+import sys
+
+_PR_SET_PDEATHSIG = 1
+
+
+def command(module: str, *arguments: str, torch: bool = False) -> list[str]:
+    """The command line that runs a module as a helper of this process.
+
+    Parameters
+    ----------
+    torch: whether the module is one that imports PyTorch itself.
+    """
+    options = [str(os.getpid()), str(int(torch)), module]
+    return [sys.executable, "-m", "collage.measure.helper", *options, *arguments]
+
+
+def import_tvm_without_torch() -> None:
+    """Import TVM as where PyTorch is not installed. An `import torch` after that works as ever; its tensors reach TVM
+    by DLPack.
+    """
+    if "torch" in sys.modules or "tvm" in sys.modules:
+        return
+    sys.modules["torch"] = None  # type: ignore[assignment]  # makes an import of it fail
+    try:
+        import tvm  # noqa: F401
+    finally:
+        del sys.modules["torch"]
+
+
+def end_with(parent: int) -> None:
+    """Kill this process when its parent ends, in whatever way. Where the parent is not what started it any more, it has
+    ended already.
+
+    Linux tells of the end of the *thread* that started this process.
+    """
+    if sys.platform != "linux":
+        return
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL) != 0:
+        raise OSError(ctypes.get_errno(), "prctl does not tell of the parent's end")
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def main() -> None:
+    parent, torch, module, *arguments = sys.argv[1:]
+    end_with(int(parent))
+    if not int(torch):
+        import_tvm_without_torch()
+    sys.argv[1:] = arguments
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main()

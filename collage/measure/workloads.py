@@ -1,0 +1,102 @@
+"""From candidates to workloads: what an estimator sees of a candidate, made without touching Relax until it is needed.
+
+A network has thousands of candidates and few different ones. Their structure is put together from descriptions of
+the nodes, which are made once; a module is extracted only for those that have to be built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from collage.backends.base import Backend
+from collage.compile.rewrite import extract, ordered_inputs, ordered_outputs
+from collage.estimate import Samples, Workload
+from collage.graph.candidates import CandidatePartition
+from collage.graph.dataflow_graph import DataflowGraph
+from collage.graph.description import describe_type, describe_value, structure_hash
+from collage.graph.kinds import NodeKind
+from collage.graph.sub_graph import SubGraph
+
+Values = Callable[[Sequence[int]], tuple[Any, ...]]
+
+
+class WorkloadFactory:
+    """Makes the workloads of one network.
+
+    Parameters
+    ----------
+    module, graph: the canonical module and its dataflow graph.
+    backends: name -> backend.
+    threads: number of threads of the deployment.
+    values: node indices -> the arrays that those nodes hold in a reference run of the network; None leaves workloads
+        without samples.
+    """
+
+    def __init__(
+        self,
+        module: Any,
+        graph: DataflowGraph,
+        backends: Mapping[str, Backend],
+        threads: int,
+        values: Values | None = None,
+    ) -> None:
+        self.module = module
+        self.graph = graph
+        self.backends = backends
+        self.threads = threads
+        self.values = values
+        self._nodes = [self._describe_node(i) for i in range(len(graph.nodes))]
+        self._structures: dict[SubGraph, str] = {}
+
+    def of(self, candidate: CandidatePartition) -> Workload:
+        """The workload of a candidate; candidates of equal structure and backend give equal workloads."""
+        sub_graph = candidate.sub_graph
+        position = {index: i for i, index in enumerate(sub_graph.inside)}
+        composites = tuple((label, tuple(position[i] for i in nodes)) for label, nodes in candidate.composites)
+        if sub_graph not in self._structures:
+            self._structures[sub_graph] = structure_hash(self.describe(sub_graph))
+        return Workload(
+            backend=self.backends[candidate.backend],
+            structure=self._structures[sub_graph],
+            operators=tuple(self.graph.nodes[i].op for i in sub_graph.inside),
+            extract=lambda: extract(self.module, sub_graph),
+            describe=lambda: self.describe(sub_graph),
+            composites=composites,
+            threads=self.threads,
+            samples=None if self.values is None else lambda: self._samples(sub_graph),
+        )
+
+    def describe(self, sub_graph: SubGraph) -> dict[str, Any]:
+        """The same as `collage.graph.description.describe` of the extracted module."""
+        inputs = ordered_inputs(sub_graph)
+        references = {index: ["in", i] for i, index in enumerate(inputs)}
+        references |= {index: ["node", i] for i, index in enumerate(sub_graph.inside)}
+        nodes = [
+            {**node, "args": [_resolve(arg, references) for arg in node["args"]]}
+            for node in (self._nodes[i] for i in sub_graph.inside)
+        ]
+        return {
+            "inputs": [describe_type(self.graph.nodes[i].var.ty) for i in inputs],
+            "nodes": nodes,
+            "outputs": [references[i] for i in ordered_outputs(sub_graph)],
+        }
+
+    def _describe_node(self, index: int) -> dict[str, Any]:
+        node = self.graph.nodes[index]
+        if node.kind in (NodeKind.INPUT, NodeKind.CONSTANT):
+            return {}
+        sources = {self.graph.nodes[i].var: ["graph", i] for i in node.inputs if self.graph.nodes[i].var is not None}
+        return describe_value(self.module, node.expr, node.var.ty, sources.__getitem__)
+
+    def _samples(self, sub_graph: SubGraph) -> Samples:
+        assert self.values is not None
+        return Samples(self.values(ordered_inputs(sub_graph)), self.values(ordered_outputs(sub_graph)))
+
+
+def _resolve(reference: list[Any], references: Mapping[int, list[Any]]) -> list[Any]:
+    if reference[0] == "graph":
+        return references[reference[1]]
+    if reference[0] == "tuple":
+        return ["tuple", [_resolve(field, references) for field in reference[1]]]
+    return reference

@@ -1,0 +1,1 @@
+"""The latency model behind `learned`: data cleaning, fitting, calibration, files."""

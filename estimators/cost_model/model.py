@@ -1,0 +1,298 @@
+"""CostModel: latency learned from records (the learned cost models of TVM, Chen et al. 2018, one level up).
+
+    model = CostModel().fit(read_log("bench.jsonl.gz"))
+    seconds = model.predict(workloads)
+    low, high = model.predict_interval(workloads)
+    model.save("cost.json")
+
+scikit-learn's manner: the constructor only stores parameters, `fit` learns, and what was learned ends in an underscore.
+"""
+
+from __future__ import annotations
+
+import copy
+import importlib.metadata
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import numpy as np
+
+from collage.errors import CollageError
+from collage.estimate import Workload
+from collage.records import Record
+from collage.search.problem import Parameterised
+from estimators.cost_model.backend import BackendModel, Held
+from estimators.cost_model.calibration import Calibration
+from estimators.cost_model.data.training_set import Configurations, TrainingSet, training_set
+from estimators.cost_model.file import read_model, write_model
+from estimators.cost_model.fit import fit_all
+from estimators.cost_model.pairwise_ratio import Contrast, moved
+from estimators.features.batch import FeatureTable, Roofline, Task, features_of
+
+Items = Sequence[Workload | Record]
+#: A backend with fewer records is calibrated by those of all backends.
+LEAST_PER_CALIBRATION = 15
+_Model = TypeVar("_Model", bound="CostModel")
+
+
+class CostModel(Parameterised):
+    """Predicts the latency of candidates from their descriptions.
+
+    Parameters
+    ----------
+    rounds: of boosting, for the correction of the analytic part.
+    coverage: share of true latencies that the intervals shall hold.
+    seed: the same seed, threads and records give the same model.
+    threads: of fitting and predicting; a fixed number, because sums of floating-point numbers depend on it; tables are
+        small, and one thread is faster than several that wait for each other.
+    configurations: which versions and configurations of backends are learned from (`training_set`).
+
+    Attributes
+    ----------
+    backends_: backend -> its model.
+    contrasts_: how backends that take the same workloads differ.
+    calibrations_: backend -> how its model was adapted to the device; empty where the model was learned there.
+    device_, device_info_, protocol_: where and how the latencies were measured.
+    training_: fingerprint and number of records, their numbers of threads, and how many were ignored, by reason; of a
+        calibrated model also those of the calibration, and the processor that the rest comes from.
+    training_set_, held_: the records learned from, and what is said of each when its network is left out; not saved.
+    """
+
+    def __init__(
+        self,
+        rounds: int = 400,
+        coverage: float = 0.9,
+        seed: int = 0,
+        threads: int = 1,
+        configurations: Configurations = "newest",
+    ) -> None:
+        self.rounds = rounds
+        self.coverage = coverage
+        self.seed = seed
+        self.threads = threads
+        self.configurations = configurations
+
+    def fit(
+        self: _Model,
+        records: Iterable[Record],
+        groups: Sequence[object] | None = None,
+        designed: Sequence[bool] | None = None,
+    ) -> _Model:
+        """Learn from records.
+
+        Parameters
+        ----------
+        records: at least 30 valid candidates of one device and one measuring protocol.
+        groups: the network of each record; None tells networks by the pauses between tuning runs.
+        designed: which records are of designed blocks (`collage records collect --designed`); the drift of the machine
+            is taken out of them (`estimators.cost_model.data.drift`).
+
+        Raises
+        ------
+        CollageError: too few records, or of several devices or protocols, or with descriptions that are none.
+        """
+        data = training_set(records, groups, designed, self.configurations)
+        newest = data.records[-1]
+        self.device_ = newest.key.device
+        self.device_info_ = dict(newest.device or {})
+        self.protocol_ = newest.key.protocol
+        self.training_ = _facts_of(data)
+        self.calibrations_: dict[str, Calibration] = {}
+        table = self._table([_task_of_record(record) for record in data.records])
+        settings = {"seed": self.seed, "nthread": self.threads}
+        fitted = fit_all(data, table, self.rounds, self.coverage, settings)
+        self.backends_, self.contrasts_ = fitted.backends, fitted.contrasts
+        self.training_set_: TrainingSet | None = fitted.data
+        self.held_: Held | None = fitted.held
+        return self
+
+    def calibrated(self: _Model, records: Iterable[Record]) -> _Model:
+        """This model, adapted to the machine and the threads of a few records; this one stays as it is.
+
+        Raises
+        ------
+        CollageError: as `fit`; or the records are of a backend that the model does not know, or measured otherwise.
+        """
+        self._require_fitted()
+        data = training_set(records, configurations=self.configurations)
+        newest = data.records[-1]
+        names = np.array([record.key.backend for record in data.records])
+        self._require_known(set(names))
+        if newest.key.protocol != self.protocol_:
+            raise CollageError(
+                "the records were not measured as those that the cost model was learned from: calibrate it with "
+                "records of the default measuring protocol"
+            )
+        model = copy.copy(self)
+        model.device_, model.device_info_ = newest.key.device, dict(newest.device or {})
+        model.calibrations_ = {}
+        table = model._table([_task_of_record(record) for record in data.records])
+        told, half = model._told(table, names)
+        held = np.zeros(len(names))
+        general, of_all = Calibration.fit(table, told, half, data.log_seconds, self.coverage)
+        for name in self.backends_:
+            chosen = np.flatnonzero(names == name)
+            model.calibrations_[name], held[chosen] = general, of_all[chosen]
+            if len(chosen) >= LEAST_PER_CALIBRATION:
+                model.calibrations_[name], held[chosen] = Calibration.fit(
+                    table.take(chosen), told[chosen], half[chosen], data.log_seconds[chosen], self.coverage
+                )
+        widening = np.array([model.calibrations_[name].widening for name in names])
+        learned_on = str(self.device_info_.get("model") or self.device_)
+        model.training_ = {**self.training_, "calibration": _facts_of(data), "learned_on": learned_on}
+        model.training_set_ = replace(data, groups=np.arange(len(names)))
+        model.held_ = Held(held, widening * half)
+        return model
+
+    def predict(self, items: Items) -> np.ndarray:
+        """Seconds of each workload (or of the workload of each record).
+
+        Raises
+        ------
+        CollageError: the model is not fitted, knows nothing of a backend or of a record's device, or a description
+            cannot be read.
+        """
+        return np.asarray(np.exp(self._predict(items)[0]))
+
+    def predict_interval(self, items: Items) -> tuple[np.ndarray, np.ndarray]:
+        """Lower and upper ends, in seconds, of intervals that hold `coverage` of the latencies of a network never seen.
+
+        Raises as `predict`.
+        """
+        center, half = self._predict(items)
+        return np.exp(center - half), np.exp(center + half)
+
+    def far(self, items: Items) -> np.ndarray:
+        """bool (items,): which are unlike anything that the model learned from, in size or in kind; raises as
+        `predict`.
+        """
+        result = np.zeros(len(items), dtype=bool)
+        if items:
+            tasks, names = self._asked(items)
+            table = self._table(tasks)
+            for name in sorted(set(names)):
+                chosen = np.flatnonzero(names == name)
+                result[chosen] = self.backends_[name].far(table.take(chosen))
+        return result
+
+    def score(self, records: Iterable[Record]) -> float:
+        """R² of the logarithm of latency over the valid candidates; raises as `predict`."""
+        valid = [r for r in records if r.key.kind == "candidate" and r.seconds]
+        if not valid:
+            raise CollageError("there are no valid candidates to score a cost model on")
+        truth = np.log([r.seconds for r in valid if r.seconds])
+        rest = truth - np.log(self.predict(valid))
+        spread = float(np.sum((truth - truth.mean()) ** 2))
+        return 1.0 - float(np.sum(rest**2)) / max(spread, 1e-12)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write one JSON file (`estimators.cost_model.file`). Raises CollageError when it cannot be written."""
+        self._require_fitted()
+        content = {
+            "libraries": {name: importlib.metadata.version(name) for name in ("xgboost", "numpy", "scikit-learn")},
+            "training": self.training_,
+            "device": self.device_,
+            "device_info": self.device_info_,
+            "protocol": self.protocol_,
+            "parameters": self.get_params(),
+            "backends": {name: model.as_dict() for name, model in self.backends_.items()},
+            "contrasts": [contrast.as_dict() for contrast in self.contrasts_],
+            "calibrations": {name: found.as_dict() for name, found in self.calibrations_.items()},
+        }
+        write_model(path, content)
+
+    @classmethod
+    def load(cls: type[_Model], path: str | os.PathLike[str]) -> _Model:
+        """Read what `save` wrote. Raises CollageError when the file is unreadable, no model, or of another version."""
+        return cls.from_content(read_model(path), path)
+
+    @classmethod
+    def from_content(cls: type[_Model], content: Mapping[str, Any], path: str | os.PathLike[str]) -> _Model:
+        """The model of a file that was read (`estimators.cost_model.file.read_model`); raises CollageError when it is
+        damaged, which names the file.
+        """
+        try:
+            model = cls(**content["parameters"])
+            model.backends_ = {
+                name: BackendModel.from_dict(part, model.threads) for name, part in content["backends"].items()
+            }
+            model.contrasts_ = tuple(Contrast.from_dict(part, model.threads) for part in content["contrasts"])
+            if not {name for c in model.contrasts_ for name in (c.first, c.second)} <= set(model.backends_):
+                raise ValueError("its contrasts are of backends that it does not know")
+            model.calibrations_ = {name: Calibration.from_dict(part) for name, part in content["calibrations"].items()}
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError) as error:
+            raise CollageError(
+                f"{path} is a damaged cost model ({error}): train it again with `collage train`"
+            ) from error
+        model.device_, model.device_info_ = content["device"], content["device_info"]
+        model.protocol_, model.training_ = content["protocol"], content["training"]
+        model.training_set_ = model.held_ = None
+        return model
+
+    def _predict(self, items: Items) -> tuple[np.ndarray, np.ndarray]:
+        tasks, names = self._asked(items)
+        return self._told(self._table(tasks), names) if tasks else (np.zeros(0), np.zeros(0))
+
+    def _asked(self, items: Items) -> tuple[list[Task], np.ndarray]:
+        """What features are made of, and the backend, of each."""
+        self._require_fitted()
+        tasks = [_task_of_record(item) if isinstance(item, Record) else _task_of_workload(item) for item in items]
+        names = np.array([i.key.backend if isinstance(i, Record) else i.backend.name for i in items])
+        self._require_known(set(names))
+        for item in items:
+            if isinstance(item, Record) and item.key.device != self.device_:
+                raise CollageError(f"the cost model is of device {self.device_}, the record of {item.key.device}")
+        return tasks, names
+
+    def _told(self, table: FeatureTable, names: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Log seconds, and half-widths of their intervals."""
+        center, half = np.zeros(len(names)), np.zeros(len(names))
+        for name in sorted(set(names)):
+            chosen = np.flatnonzero(names == name)
+            part = table.take(chosen)
+            alone, width = self.backends_[name].predict(part)
+            told = moved(self.contrasts_, self.backends_, name, part, alone), width
+            if name in self.calibrations_:
+                told = self.calibrations_[name].apply(part, *told)
+            center[chosen], half[chosen] = told
+        return center, half
+
+    def _require_known(self, names: set[str]) -> None:
+        unknown = sorted(names - set(self.backends_))
+        if unknown:
+            raise CollageError(
+                f"the cost model knows {', '.join(sorted(self.backends_))} and nothing of {', '.join(unknown)}: "
+                "train it on records of that backend"
+            )
+
+    def _table(self, tasks: Sequence[Task]) -> FeatureTable:
+        try:
+            return features_of(tasks, Roofline.of(self.device_info_))
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+            raise CollageError(f"a workload's description cannot be read: {type(error).__name__}: {error}") from error
+
+    def _require_fitted(self) -> None:
+        if not hasattr(self, "backends_"):
+            raise CollageError("this cost model is not fitted: call fit(records), or CostModel.load(path)")
+
+
+def _facts_of(data: TrainingSet) -> dict[str, Any]:
+    return {
+        "fingerprint": data.fingerprint,
+        "records": len(data.records),
+        "designed": int(data.designed.sum()),
+        "threads": sorted({record.key.threads for record in data.records}),
+        "ignored": data.ignored,
+    }
+
+
+def _task_of_record(record: Record) -> Task:
+    if not record.description:
+        raise CollageError(f"the record of {record.label or record.key.structure} has no description to predict from")
+    return Task(record.key.structure, record.description, record.key.composites, record.key.threads)
+
+
+def _task_of_workload(workload: Workload) -> Task:
+    return Task(workload.structure, workload.description, workload.composites, workload.threads)

@@ -1,0 +1,134 @@
+"""Features: what is known of a workload's latency before it runs, from its description alone.
+
+`features_of` turns a batch of workloads into matrices of work, of totals and of kernels; `estimators.features.columns`
+says what their columns are, `estimators.features.workload` how one workload is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_matrix  # type: ignore[import-untyped]
+
+from estimators.features.columns import DETAIL_NAMES, TOTAL_NAMES, WORK
+from estimators.features.workload import Kernel, Reader, Reading
+
+_COMPOSITES = TOTAL_NAMES.index("composites")
+_SHARE = TOTAL_NAMES.index("composite_share")
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """Nominal rates of one thread of a device; only their proportions matter to a model that was fitted to latencies.
+
+    Attributes
+    ----------
+    flops: floating-point operations per second at peak.
+    bandwidth: bytes per second from memory.
+    """
+
+    flops: float = 40e9
+    bandwidth: float = 10e9
+
+    @classmethod
+    def of(cls, device: Mapping[str, Any] | None) -> Roofline:
+        """From the instruction sets in a record's `device`: two fused multiply-adds per cycle at 2.5 GHz."""
+        features = set((device or {}).get("features") or ())
+        lanes = 16 if "avx512f" in features else 8 if features & {"avx2", "fma", "sve"} else 4
+        return cls(flops=2.5e9 * 2 * 2 * lanes)
+
+    def seconds(self, flops: float, nbytes: float, threads: int) -> float:
+        """The shortest time for so much work and traffic."""
+        return max(flops / self.flops, nbytes / self.bandwidth) / threads
+
+
+@dataclass(frozen=True)
+class Task:
+    """What features are made of, alike for workloads and for records.
+
+    Attributes
+    ----------
+    structure: hash of the description: tasks of equal structure share their features.
+    description: see `collage.graph.description`.
+    composites: (label, positions of operators) of the library patterns inside.
+    threads: of the deployment.
+    """
+
+    structure: str
+    description: Mapping[str, Any]
+    composites: Sequence[tuple[str, Sequence[int]]]
+    threads: int
+
+
+@dataclass(frozen=True)
+class FeatureTable:
+    """The features of a batch of workloads.
+
+    Attributes
+    ----------
+    work: float64 (workloads, `WORK`), in seconds at nominal rates.
+    totals: float32 (workloads, `TOTAL_FEATURES`).
+    roofline: float64 (workloads,): sum of the operators' roofline times, in seconds, never 0.
+    kernels: sparse float64 (workloads, distinct kernels of the batch): how often each is there.
+    kernel_details: float32 (distinct kernels, `DETAIL_FEATURES`).
+    kernel_work: float64 (distinct kernels, `WORK`), in seconds at nominal rates.
+    """
+
+    work: np.ndarray
+    totals: np.ndarray
+    roofline: np.ndarray
+    kernels: csr_matrix
+    kernel_details: np.ndarray
+    kernel_work: np.ndarray
+
+    def take(self, chosen: np.ndarray) -> FeatureTable:
+        """The same of some of the workloads."""
+        return replace(
+            self,
+            work=self.work[chosen],
+            totals=self.totals[chosen],
+            roofline=self.roofline[chosen],
+            kernels=self.kernels[chosen],
+        )
+
+
+def features_of(tasks: Sequence[Task], roofline: Roofline) -> FeatureTable:
+    """The features of a batch; what is equal is computed once."""
+    readers: dict[int, Reader] = {}
+    known: dict[tuple[str, int], Reading] = {}
+    distinct: dict[Kernel, int] = {}
+    found: tuple[list[int], list[int], list[int]] = ([], [], [])
+    totals = np.zeros((len(tasks), len(TOTAL_NAMES)), dtype=np.float32)
+    work = np.zeros((len(tasks), len(WORK)))
+    seconds = np.zeros(len(tasks))
+    for row, task in enumerate(tasks):
+        key = (task.structure, task.threads)
+        reading = known.get(key)
+        if reading is None:
+            if task.threads not in readers:
+                readers[task.threads] = Reader(roofline.flops, roofline.bandwidth, task.threads, distinct)
+            reading = known[key] = readers[task.threads].read(task.description)
+        work[row], totals[row], seconds[row] = reading.work, reading.totals, reading.roofline
+        found[0].extend([row] * len(reading.kernels))
+        found[1].extend(reading.kernels)
+        found[2].extend(reading.kernels.values())
+        if task.composites:
+            inside = sum(len(positions) for _, positions in task.composites)
+            totals[row, _COMPOSITES] = len(task.composites)
+            totals[row, _SHARE] = inside / max(1, len(task.description["nodes"]))
+    kernel_work = np.zeros((len(distinct), len(WORK)))
+    for number, kernel in enumerate(distinct):
+        for column, nominal in kernel.work:
+            kernel_work[number, column] = nominal
+    rows, columns, counts = found
+    return FeatureTable(
+        work=work,
+        totals=totals,
+        roofline=seconds,
+        kernels=csr_matrix((np.array(counts, dtype=float), (rows, columns)), shape=(len(tasks), len(distinct))),
+        kernel_details=np.array([k.details for k in distinct], dtype=np.float32).reshape(-1, len(DETAIL_NAMES)),
+        kernel_work=kernel_work,
+    )

@@ -1,0 +1,275 @@
+"""One workload read from its description: its work by kind, and its totals.
+
+Descriptions of the candidates of one network share their parts, and a large network has thousands of candidates, so
+what an operator does is computed once for each distinct operator of a batch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from estimators.features.columns import FIRST_COLUMN, WORK
+from estimators.features.kernel import kernel_details
+from estimators.features.operator import ANCHORS, CLASSES, OperatorFacts, nbytes, operator_facts, tensors
+
+#: Seconds below which nothing is dispatched; keeps the roofline of views and empty tensors above zero.
+_FLOOR = 2e-7
+_CALL = 1e-6
+_ENTRY = {cls: FIRST_COLUMN[f"entry_{cls}"] for cls in CLASSES}
+_EXIT = {cls: FIRST_COLUMN[f"exit_{cls}"] for cls in CLASSES}
+_EPILOGUE = FIRST_COLUMN["epilogue"]
+_WHOLE_CALL = FIRST_COLUMN["call"]
+
+
+class Reading(NamedTuple):
+    """The work (`WORK`) and totals (`TOTAL_FEATURES`, composites left at 0) of a workload, its roofline time, and how
+    often it has each of the reader's kernels.
+    """
+
+    work: list[float]
+    totals: list[float]
+    roofline: float
+    kernels: dict[int, int]
+
+
+class Kernel(NamedTuple):
+    """What all kernels of equal details share: these, and their work as (column of `WORK`, seconds)."""
+
+    details: tuple[float, ...]
+    work: tuple[tuple[int, float], ...]
+
+
+class _Operator(NamedTuple):
+    """An operator's facts, where its work is counted, its work in seconds, and its roofline time."""
+
+    facts: OperatorFacts
+    cls: str
+    column: int
+    work: tuple[float, ...]
+    seconds: float
+
+
+class Reader:
+    """Reads descriptions; an operator is told by the identity of its parts, so descriptions must outlive the reader.
+
+    Parameters
+    ----------
+    flops, bandwidth: nominal rates of one thread.
+    threads: of the deployment.
+    kernels: takes the distinct kernels; readers may share it.
+    """
+
+    def __init__(self, flops: float, bandwidth: float, threads: int, kernels: dict[Kernel, int] | None = None) -> None:
+        self.kernels = {} if kernels is None else kernels
+        self.flops = flops * threads
+        self.bandwidth = bandwidth * threads
+        self.threads = threads
+        self._operators: dict[tuple[Any, ...], _Operator] = {}
+        self._tensors: dict[int, list[float]] = {}
+        self._numbers: dict[tuple[Any, ...], int] = {}
+
+    def read(self, description: Mapping[str, Any]) -> Reading:
+        """Raises KeyError, IndexError, TypeError or ValueError where it is no description."""
+        inputs, nodes, outputs = description["inputs"], description["nodes"], description["outputs"]
+        operators: list[_Operator] = []
+        sources: list[list[int]] = []
+        entered_at: list[list[int]] = []
+        consumers: list[list[int]] = [[] for _ in nodes]
+        takers: dict[int, str] = {}
+        for position, node in enumerate(nodes):
+            given: list[Any] = []
+            constants: list[Any] = []
+            made: list[int] = []
+            entering: list[int] = []
+            for ref in _flat(node["args"]):
+                kind = ref[0]
+                if kind == "node":
+                    given.append(nodes[ref[1]]["out"])
+                    made.append(ref[1])
+                    consumers[ref[1]].append(position)
+                elif kind == "in":
+                    given.append(inputs[ref[1]])
+                    entering.append(ref[1])
+                elif kind == "const":
+                    constants.append(ref[1])
+            operator = self._operator(node, given, constants)
+            operators.append(operator)
+            sources.append(made)
+            entered_at.append(entering)
+            for number in entering:
+                takers.setdefault(number, operator.cls)
+        leaving = {ref[1] for ref in outputs if ref[0] == "node"}
+        heads = _heads(operators, sources, consumers, leaving)
+        fused = [head != position for position, head in enumerate(heads)]
+        work = [0.0] * len(WORK)
+        work[_WHOLE_CALL] = _CALL
+        for operator, follows in zip(operators, fused, strict=True):
+            column = _EPILOGUE if follows else operator.column
+            for term, seconds in enumerate(operator.work, column):
+                work[term] += seconds
+        crossing_in = [
+            (_ENTRY[takers.get(i, "other")], size) for i, ty in enumerate(inputs) for size in self._sizes(ty)
+        ]
+        crossing_out = []
+        for ref in outputs:
+            ty = nodes[ref[1]]["out"] if ref[0] == "node" else inputs[ref[1]] if ref[0] == "in" else ref[1]
+            column = _EXIT[operators[ref[1]].cls if ref[0] == "node" else "other"]
+            crossing_out += [(column, size) for size in self._sizes(ty)]
+        for column, size in (*crossing_in, *crossing_out):
+            work[column] += _CALL
+            work[column + 1] += size / self.bandwidth
+        entered, left = [size for _, size in crossing_in], [size for _, size in crossing_out]
+        kernels = self._kernels(description, operators, heads, sources, consumers, entered_at, leaving)
+        return self._totals(operators, sources, fused, entered, left, work, kernels)
+
+    def _kernels(
+        self,
+        description: Mapping[str, Any],
+        operators: Sequence[_Operator],
+        heads: Sequence[int],
+        sources: Sequence[Sequence[int]],
+        consumers: Sequence[Sequence[int]],
+        entered_at: Sequence[Sequence[int]],
+        leaving: set[int],
+    ) -> dict[int, int]:
+        """How often there is each kernel."""
+        members: dict[int, list[int]] = {}
+        for position, head in enumerate(heads):
+            members.setdefault(head, []).append(position)
+        found: dict[int, int] = {}
+        for head, (_, *followers) in members.items():
+            if operators[head].facts.is_view:
+                continue
+            besides = 0.0
+            for position in followers:
+                others = [description["nodes"][s]["out"] for s in sources[position] if heads[s] != head]
+                others += [description["inputs"][i] for i in entered_at[position]]
+                besides += sum(sum(self._sizes(ty)) for ty in others)
+            entering = sum(len(set(entered_at[position])) for position in members[head])
+            left = sum(position in leaving for position in members[head])
+            surroundings = (besides, entering, left, len(consumers[members[head][-1]]))
+            key = (id(operators[head]), *(id(operators[position]) for position in followers), surroundings)
+            number = self._numbers.get(key)
+            if number is None:
+                kernel = _kernel(operators[head], [operators[p] for p in followers], surroundings)
+                number = self._numbers[key] = self.kernels.setdefault(kernel, len(self.kernels))
+            found[number] = found.get(number, 0) + 1
+        return found
+
+    def _operator(self, node: Mapping[str, Any], given: Sequence[Any], constants: Sequence[Any]) -> _Operator:
+        key = (node["op"], id(node["attrs"]), id(node["out"]), len(given), *map(id, given), *map(id, constants))
+        found = self._operators.get(key)
+        if found is None:
+            found = self._operators[key] = self._described(operator_facts(node, given, constants))
+        return found
+
+    def _described(self, facts: OperatorFacts) -> _Operator:
+        kind = "view" if facts.is_view else facts.cls
+        if facts.cls == "reduction" and facts.kernel > 1:
+            kind = "pool"
+        traffic = (facts.input_bytes, facts.weight_bytes, facts.output_bytes)
+        terms = (facts.flops / self.flops, *(size / self.bandwidth for size in traffic))
+        return _Operator(
+            facts=facts,
+            cls=facts.cls,
+            column=FIRST_COLUMN[kind],
+            work=(_CALL,) if facts.is_view else (_CALL, *terms),
+            seconds=max(facts.flops / self.flops, facts.bytes / self.bandwidth, _FLOOR),
+        )
+
+    def _sizes(self, ty: Any) -> list[float]:
+        """Bytes of each tensor of a type."""
+        if id(ty) not in self._tensors:
+            self._tensors[id(ty)] = [nbytes(tensor) for tensor in tensors(ty)]
+        return self._tensors[id(ty)]
+
+    def _totals(
+        self,
+        operators: Sequence[_Operator],
+        sources: Sequence[Sequence[int]],
+        fused: Sequence[bool],
+        entered: Sequence[float],
+        left: Sequence[float],
+        work: list[float],
+        found: dict[int, int],
+    ) -> Reading:
+        shares = dict.fromkeys(CLASSES, 0.0)
+        flops = activation = weight = 0.0
+        crossings = kernels = 0
+        depth = [1] * len(operators)
+        for position, (operator, follows) in enumerate(zip(operators, fused, strict=True)):
+            facts, cls, seconds = operator.facts, operator.cls, operator.seconds
+            flops += facts.flops
+            activation += facts.input_bytes + facts.output_bytes
+            weight += facts.weight_bytes
+            shares[cls] += seconds
+            if len(operator.work) > 1:  # no view
+                kernels += not follows
+                crossings += cls == "layout"
+            if sources[position]:
+                depth[position] += max([depth[source] for source in sources[position]])
+        roofline = max(_FLOOR, sum(shares.values()))
+        longest, count = max(depth, default=1), len(operators)
+        totals = [
+            _log(flops),
+            _log(activation),
+            _log(weight),
+            math.log2(roofline * 1e6),
+            _log(flops / max(1.0, activation + weight)),
+            _log(sum(entered)),
+            _log(sum(left)),
+            len(entered),
+            len(left),
+            _log(count),
+            _log(kernels),
+            _log(longest),
+            count / longest,
+            crossings,
+            0.0,
+            0.0,
+            *(shares[cls] / roofline for cls in CLASSES),
+            math.log2(self.threads),
+        ]
+        return Reading(work, totals, roofline, found)
+
+
+def _heads(
+    operators: Sequence[_Operator],
+    sources: Sequence[Sequence[int]],
+    consumers: Sequence[Sequence[int]],
+    leaving: set[int],
+) -> list[int]:
+    """The operator in whose kernel each is computed: an anchor for those that are elementwise in a chain that starts at
+    it, each the only consumer of the one before; itself for the others.
+    """
+    heads = list(range(len(operators)))
+    for position, operator in enumerate(operators):
+        if operator.cls == "elementwise":
+            for source in sources[position]:
+                follows = heads[source] != source or operators[source].cls in ANCHORS
+                if follows and len(consumers[source]) == 1 and source not in leaving:
+                    heads[position] = heads[source]
+                    break
+    return heads
+
+
+def _kernel(head: _Operator, followers: Sequence[_Operator], surroundings: tuple[float, int, int, int]) -> Kernel:
+    work = dict(enumerate(head.work, head.column))
+    for follower in followers:
+        for column, seconds in enumerate(follower.work, _EPILOGUE):
+            work[column] = work.get(column, 0.0) + seconds
+    details = kernel_details(head.facts, [follower.facts for follower in followers], *surroundings)
+    return Kernel(details, tuple(work.items()))
+
+
+def _flat(refs: Sequence[Any]) -> Sequence[Any]:
+    """The references inside tuples, too."""
+    if all(ref[0] != "tuple" for ref in refs):
+        return refs
+    return [inner for ref in refs for inner in (_flat(ref[1]) if ref[0] == "tuple" else [ref])]
+
+
+def _log(value: float) -> float:
+    return math.log2(1.0 + value)

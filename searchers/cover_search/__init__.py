@@ -1,0 +1,1 @@
+"""Shortest path over covered sets: what `dijkstra` and `beam` share."""

@@ -1,0 +1,113 @@
+"""Objective: what "better" means between two covers, as one integer per candidate, so that a cover's value is a sum.
+
+From most to least significant, a cover is better when it has
+
+1. fewer nodes inside partitions of unknown cost (a known cost is preferred to no information),
+2. among those nodes, backends of lower declared priority number,
+3. lower cost: candidates plus transitions, in whole picoseconds,
+4. fewer partitions,
+5. more of its nodes on backends of lower declared priority number.
+
+The fields are packed into one Python integer, each wide enough that no cover overflows it. Sums of integers do not
+depend on their order, so equal costs are equal (0.1 + 0.2 is 0.3 here) and the tie rules (SEMANTICS, section 3, item 4)
+decide, not rounding.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from collage.cost import Cost
+from collage.graph.candidates import HOST, CandidatePartition
+from collage.search.problem import SearchProblem
+
+_PER_SECOND = 10**12
+
+
+@dataclass(frozen=True)
+class Objective:
+    """Weights of the candidates and of the transitions of one problem.
+
+    Attributes
+    ----------
+    candidates: those of finite or unknown cost, in the problem's order made canonical.
+    weights: per candidate, its packed value.
+    relaxed: per candidate, its packed value with unknown costs taken as zero: what a lower bound may assume.
+    transitions: ordered pair of backends -> packed value; only pairs that cost something.
+    unknown: number of candidates of unknown cost.
+    cost_shift, cost_bits: where the cost field lies in a packed value.
+    """
+
+    candidates: tuple[CandidatePartition, ...]
+    weights: tuple[int, ...]
+    relaxed: tuple[int, ...]
+    transitions: Mapping[tuple[str, str], int]
+    unknown: int
+    cost_shift: int
+    cost_bits: int
+
+    def seconds(self, value: int) -> float:
+        """The cost of a packed value, in seconds, rounded down to a picosecond; zero for values below zero."""
+        return (max(value, 0) >> self.cost_shift) / _PER_SECOND
+
+    def unknown_nodes(self, value: int) -> bool:
+        """Whether a cover of this packed value has partitions of unknown cost."""
+        return value >> (self.cost_shift + self.cost_bits) > 0
+
+
+def make_objective(
+    problem: SearchProblem, candidates: Sequence[CandidatePartition], costs: Sequence[Cost]
+) -> Objective:
+    """Pack the costs of the candidates that may be in a result; Invalid ones are left out."""
+    ranks = {p: i for i, p in enumerate(sorted({problem.priority(c.backend) for c in candidates if c.backend != HOST}))}
+    usable = sorted(
+        ((c, cost) for c, cost in zip(candidates, costs, strict=True) if not cost.is_invalid),
+        key=lambda pair: _canonical(problem, pair[0]),
+    )
+    transitions = {pair: _picoseconds(t) for pair, t in problem.transitions.items() if problem.transition(*pair) > 0}
+
+    nodes = len(problem.nodes) + 1
+    rank_bits = (nodes * (len(ranks) + 1)).bit_length()
+    count_bits = nodes.bit_length()
+    highest = max((_picoseconds(cost.seconds) for _, cost in usable if cost.is_finite), default=0)
+    highest_transition = max(transitions.values(), default=0)
+    cost_bits = (nodes * highest + nodes * nodes * highest_transition + 1).bit_length()
+    cost_shift = count_bits + rank_bits
+    unknown_shift = cost_shift + cost_bits
+
+    weights, relaxed = [], []
+    for candidate, cost in usable:
+        if candidate.backend == HOST:
+            ties = 0
+            ranked = 0
+        else:
+            ranked = len(candidate.sub_graph.inside) * ranks[problem.priority(candidate.backend)]
+            ties = (1 << rank_bits) + ranked
+        known = (0 if cost.is_unknown else _picoseconds(cost.seconds) << cost_shift) + ties
+        hidden = (len(candidate.sub_graph.inside) << rank_bits) + ranked if cost.is_unknown else 0
+        weights.append((hidden << unknown_shift) + known)
+        relaxed.append(known)
+    return Objective(
+        candidates=tuple(c for c, _ in usable),
+        weights=tuple(weights),
+        relaxed=tuple(relaxed),
+        transitions={pair: t << cost_shift for pair, t in transitions.items()},
+        unknown=sum(cost.is_unknown for _, cost in usable),
+        cost_shift=cost_shift,
+        cost_bits=cost_bits,
+    )
+
+
+def _canonical(problem: SearchProblem, candidate: CandidatePartition) -> tuple[object, ...]:
+    """An order that does not depend on the order in which the rules found the candidates."""
+    inside = candidate.sub_graph.inside
+    labels = tuple((label, tuple(nodes)) for label, nodes in candidate.composites)
+    return (inside.first, len(inside), tuple(inside), problem.priority(candidate.backend), candidate.backend, labels)
+
+
+def _picoseconds(seconds: float) -> int:
+    if not math.isfinite(seconds):
+        raise ValueError(f"a cost to be summed must be finite: {seconds}")
+    return round(seconds * _PER_SECOND)

@@ -1,0 +1,1 @@
+"""Evolutionary refinement by end-to-end latency: genomes, fitness, checkpoints."""

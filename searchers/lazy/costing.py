@@ -1,0 +1,136 @@
+"""Lazy costing: only what may still be on the best path is costed (Dellin and Srinivasa, *A Unifying Formalism for
+Shortest Path Problems with Expensive Edge Evaluations via Lazy Best-First Search over Paths with Edge Selectors*,
+ICAPS 2016: LazySP).
+
+Candidates that are not costed weigh what they cost at least (`searchers.lazy.cost_bounds`). The best cover under these
+weights is searched, and what is not costed on it is costed, in one batch; so it goes on until the best cover is costed
+entirely. No other cover can be better then, if the bounds hold: its weight was a lower bound on what it costs, and it
+was not the least. Candidates that are one workload (`SearchProblem.same_cost`) are costed together.
+
+Bounds that rest on assumptions may not hold. Where there are costs left to spend, they are widened step by step, and
+the search goes on with what they hid; the answer is the best cover of all that was costed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Iterable, Sequence
+
+from collage.cost import Cost
+from collage.estimate import PREDICTED
+from collage.graph.candidates import HOST, CandidatePartition
+from collage.search.problem import SearchProblem
+from searchers.lazy.cost_bounds import CostBounds
+
+_NOT_COSTED = Cost.invalid("not costed")
+
+
+class LazyCosts:
+    """The costs that are known, and bounds for the rest.
+
+    Parameters
+    ----------
+    problem: whose candidates are costed.
+    bounds: for what is not.
+    max_share: up to which share of the distinct workloads are costed with bounds that were widened.
+
+    Attributes
+    ----------
+    candidates: of the problem, in its order.
+    rounds: batches that were costed.
+    """
+
+    def __init__(self, problem: SearchProblem, bounds: CostBounds, max_share: float = 0.0) -> None:
+        if not 0 <= max_share <= 1:
+            raise ValueError(f"the share of workloads to be costed is between 0 and 1, not {max_share}")
+        self.candidates: Sequence[CandidatePartition] = list(problem.candidates)
+        self.rounds = 0
+        self._problem = problem
+        self._bounds = bounds
+        self._members: dict[Hashable, list[CandidatePartition]] = {}
+        self._key: dict[CandidatePartition, Hashable] = {}
+        for candidate in self.candidates:
+            if candidate.backend != HOST:
+                key = candidate if problem.same_cost is None else problem.same_cost(candidate)
+                self._key[candidate] = key
+                self._members.setdefault(key, []).append(candidate)
+        self._known: dict[CandidatePartition, Cost] = {}
+        self._costed: set[Hashable] = set()
+        self._limit = math.floor(max_share * len(self._members))
+
+    def start(self) -> None:
+        """Cost the bounds' first choice; what the problem knows already, and its equals, come along."""
+        known = [c for c in self._key if self._problem.known(c) is not None]
+        self.cost([*known, *self._bounds.first()])
+
+    def cost(self, candidates: Iterable[CandidatePartition]) -> None:
+        """Cost these, and those that cost the same, in one batch."""
+        keys = dict.fromkeys(self._key[c] for c in candidates if c.backend != HOST)
+        batch = [c for key in keys for c in self._members[key] if c not in self._known]
+        if not batch:
+            return
+        self.rounds += 1
+        costs = dict(zip(batch, self._problem.costs(batch), strict=True))
+        self._known.update(costs)
+        self._costed.update(keys)
+        self._bounds.learn(costs)
+
+    def uncosted(self, candidates: Iterable[CandidatePartition]) -> list[CandidatePartition]:
+        return [c for c in candidates if c.backend != HOST and c not in self._known]
+
+    def batch(self, candidates: Iterable[CandidatePartition], limited: bool = False) -> list[CandidatePartition]:
+        """What to cost next of the candidates of a path: of those that are not costed, the most doubtful workloads that
+        make up the bounds' `batch` of all doubt; with `limited`, as many as the share of workloads allows.
+        """
+        doubt: dict[Hashable, float] = {}
+        for candidate in self.uncosted(candidates):
+            key = self._key[candidate]
+            doubt[key] = doubt.get(key, 0.0) + self._bounds.doubt(candidate)
+        wanted = self._bounds.batch * sum(doubt.values())
+        chosen: list[CandidatePartition] = []
+        for key in sorted(doubt, key=lambda k: -doubt[k]):
+            if chosen and wanted <= 0:
+                break
+            chosen.append(self._members[key][0])
+            wanted -= doubt[key]
+        if limited:
+            chosen = chosen[: 0 if self._bounds.spent else max(0, self._limit - len(self._costed))]
+        return chosen
+
+    def widen(self) -> bool:
+        """Assume less, where more may still be costed and there is more to be costed."""
+        left = len(self._costed) < min(self._limit, len(self._members)) and not self._bounds.spent
+        return left and self._bounds.widen()
+
+    @property
+    def proven(self) -> bool:
+        """Whether what `weights` lead to holds whatever the other candidates cost."""
+        return self._bounds.proven or len(self._costed) == len(self._members)
+
+    def weights(self) -> list[Cost]:
+        """Per candidate, its cost, or what it costs at least."""
+        # Costs are compared in whole picoseconds: a bound that was rounded up would be none.
+        return self._weights(lambda c: Cost(math.floor(self._bounds.seconds(c) * 1e12) / 1e12))
+
+    def free_weights(self) -> list[Cost]:
+        """Per candidate, its cost; nothing where it is not known. What follows from these is proven."""
+        return self._weights(lambda c: Cost.zero())
+
+    def costed_weights(self, predicted: bool) -> list[Cost]:
+        """Per candidate, its cost; Invalid where it is not known (or is `PREDICTED`, unless those are wanted)."""
+        weights = self._weights(lambda c: _NOT_COSTED)
+        return weights if predicted else [_NOT_COSTED if w.reason == PREDICTED else w for w in weights]
+
+    def notes(self) -> list[str]:
+        """How much was costed, and on what assumption that was enough."""
+        return [
+            f"costed lazily, in {self.rounds} rounds: {len(self._known)} of {len(self._key)} candidates, "
+            f"{len(self._costed)} of {len(self._members)} distinct workloads; {self._bounds.assumption}"
+        ]
+
+    def _weights(self, otherwise: Callable[[CandidatePartition], Cost]) -> list[Cost]:
+        weights = []
+        for candidate in self.candidates:
+            known = Cost.zero() if candidate.backend == HOST else self._known.get(candidate)
+            weights.append(known if known is not None else otherwise(candidate))
+        return weights

@@ -1,0 +1,97 @@
+"""`collage train` learns a model from logs, prints how wrong it is, and plots it."""
+
+import gzip
+import shutil
+from pathlib import Path
+
+import pytest
+import typer
+
+from collage.cli.train import train
+from collage.records import RecordDatabase, import_log
+
+LOG = Path(__file__).parents[2] / "estimators" / "data" / "records.jsonl.gz"
+
+
+def run(capsys: pytest.CaptureFixture[str], *logs: Path, output: Path, **options: object) -> tuple[int, str, str]:
+    try:
+        train(
+            list(logs),
+            output,
+            **{"plot": None, "estimator": "learned", "seed": 0, "calibrate": None, "verbose": False, **options},
+        )
+        status = 0
+    except typer.Exit as ended:
+        status = ended.exit_code
+    out, err = capsys.readouterr()
+    return status, out, err
+
+
+def test_it_writes_a_model_a_table_and_a_plot(capsys, tmp_path: Path) -> None:
+    status, out, _ = run(capsys, LOG, output=tmp_path / "cost.json", plot=tmp_path / "plot.html")
+    assert status == 0
+    lines = out.splitlines()
+    assert "networks left out in turn" in lines[0]
+    assert lines[1].split() == ["records", "MAPE", "<=10%", "<=20%", "Spearman", "coverage"]
+    names = [line.split()[0] for line in lines[2:-2]]
+    assert names[:4] == ["all", "onnxruntime", "openvino", "tvm"] and "convolution" in names and "matmul" in names
+    page = (tmp_path / "plot.html").read_text()
+    assert page.count("<circle") == int(lines[2].split()[1].replace(",", ""))
+    assert (tmp_path / "cost.json").stat().st_size > 10_000
+
+
+def test_a_database_trains_as_its_log_does(capsys, tmp_path: Path) -> None:
+    with RecordDatabase(tmp_path / "r.db") as database:
+        import_log(database, LOG)
+    _, from_log, _ = run(capsys, LOG, output=tmp_path / "log.json")
+    _, from_database, _ = run(capsys, tmp_path / "r.db", output=tmp_path / "database.json")
+    assert from_log.splitlines()[:-1] == from_database.splitlines()[:-1]
+    assert (tmp_path / "log.json").read_text() == (tmp_path / "database.json").read_text()
+
+
+def test_a_log_whose_end_is_missing_trains_with_a_warning(capsys, tmp_path: Path) -> None:
+    whole = gzip.decompress(LOG.read_bytes()).decode().splitlines(keepends=True)
+    (tmp_path / "cut.jsonl").write_text("".join(whole[: len(whole) * 2 // 3]))
+    status, _, err = run(capsys, tmp_path / "cut.jsonl", output=tmp_path / "cost.json")
+    assert status == 0 and err.startswith("warning: ") and "its end is missing" in err
+
+
+def test_a_model_is_calibrated_by_records(capsys, tmp_path: Path) -> None:
+    run(capsys, LOG, output=tmp_path / "cost.json")
+    status, out, _ = run(capsys, LOG, output=tmp_path / "here.json", calibrate=str(tmp_path / "cost.json"))
+    assert status == 0 and out.startswith("Errors on records left out in turn")
+    assert "Wrote" in out and (tmp_path / "here.json").read_text() != (tmp_path / "cost.json").read_text()
+    status, out, _ = run(capsys, LOG, output=tmp_path / "other.json", calibrate="shipped")
+    assert status == 0 and (tmp_path / "other.json").exists()
+
+
+def test_what_cannot_be_calibrated_is_one_line(capsys, tmp_path: Path) -> None:
+    status, _, err = run(capsys, LOG, output=tmp_path / "o.json", calibrate=str(tmp_path / "none.json"))
+    assert status == 2 and err.count("\n") == 1 and "cannot be read" in err
+    status, _, err = run(capsys, LOG, output=tmp_path / "o.json", calibrate="shipped", estimator="cached")
+    assert status == 2 and err.count("\n") == 1 and "'cached' cannot be calibrated" in err
+
+
+@pytest.mark.parametrize("content", [b"", b"nothing\n", b"\x1f\x8b\x08broken", bytes(range(256))])
+def test_a_log_with_nothing_in_it_is_one_line(capsys, tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "log.jsonl").write_bytes(content)
+    status, _, err = run(capsys, tmp_path / "log.jsonl", output=tmp_path / "cost.json")
+    assert status == 2 and err.count("\n") == 1 and not (tmp_path / "cost.json").exists()
+
+
+def test_a_missing_log_is_one_line(capsys, tmp_path: Path) -> None:
+    status, _, err = run(capsys, tmp_path / "none.jsonl", output=tmp_path / "cost.json")
+    assert status == 2 and err.count("\n") == 1 and "there is no such log" in err
+
+
+def test_an_estimator_without_training_is_one_line(capsys, tmp_path: Path) -> None:
+    status, _, err = run(capsys, LOG, output=tmp_path / "cost.json", estimator="cached")
+    assert status == 2 and "'cached' cannot be trained" in err
+
+
+def test_a_log_is_not_overwritten(capsys, tmp_path: Path) -> None:
+    log = tmp_path / "records.jsonl.gz"
+    shutil.copy(LOG, log)
+    with pytest.raises(typer.BadParameter, match="would overwrite a log"):
+        run(capsys, log, output=log)
+    assert log.read_bytes() == LOG.read_bytes()
