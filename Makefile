@@ -25,7 +25,7 @@ help:
 	@echo "make test-conformance    of those, the suites that hold every candidate of a backend against the reference"
 	@echo "make test-emulation    CUDA engines and plans, emulated on the CPU: compiles C++"
 	@echo "make test-cuda       compile the CUDA backends against NVIDIA's headers, without a GPU (1 GB of wheels)"
-	@echo "make lint            ruff and mypy; make format applies ruff's format"
+	@echo "make lint            ruff, mypy and import contracts; make format applies ruff's format"
 	@echo "make bench           growth of enumeration and search with the size of the network"
 	@echo "make bench-networks  tune all ten networks (hours)"
 	@echo "make bench-estimators    cost models on networks left out, from the committed records (half an hour; MACHINE=epyc)"
@@ -73,6 +73,7 @@ lint: $(DEV)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 format: $(DEV)
 	$(BIN)/ruff check --fix .

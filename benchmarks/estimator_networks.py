@@ -24,13 +24,14 @@ from collage.collect.variants import skeleton
 from collage.errors import RecordsError
 from collage.estimate import Workload
 from collage.frontend import load
-from collage.graph.candidates import HOST, CandidatePartition, CandidateSet, PartitionSpec
+from collage.graph.candidates import HOST, CandidatePartition, CandidateSet
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.measure.workloads import WorkloadFactory
 from collage.records import Record, RecordDatabase, read_log
 from collage.records.key import Composites
+from collage.rules.base import PartitionSpec
 from collage.rules.gather import gather_candidates
-from collage.runtime.device_info import describe
+from collage.runtime.device_info import describe_device
 from estimators.cost_model.data.repeats import one_of_each
 
 #: What records of candidates are matched by, versions and configurations aside: structure, backend, composites.
@@ -143,7 +144,7 @@ def read_records(sources: Iterable[Path], threads: int) -> dict[Key, Record]:
 
 def measured_here(records: Mapping[Key, Record]) -> bool:
     """Whether records are of this machine: what placements by another's take here says nothing of a cost model."""
-    return {record.key.device for record in records.values()} == {describe().fingerprint}
+    return {record.key.device for record in records.values()} == {describe_device().fingerprint}
 
 
 @dataclass(frozen=True)

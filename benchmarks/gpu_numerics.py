@@ -208,9 +208,9 @@ def largest(backend: Backend, case: str, dtype: str, folder: Path, most: int) ->
     """A backend's largest candidates of a case, each structure once; said where there are none."""
     import collage
     from collage.errors import CollageError
-    from collage.graph.candidates import PartitionSpec
     from collage.graph.dataflow_graph import DataflowGraph
     from collage.measure.workloads import WorkloadFactory
+    from collage.rules.base import PartitionSpec
 
     label = f"{backend.name}  {case} {dtype}"
     values: Mapping[int, tuple[np.ndarray, ...]] = pickle.loads((folder / f"{case}-{dtype}.pickle").read_bytes())

@@ -21,7 +21,7 @@ import collage
 from benchmarks.workloads import build
 from benchmarks.workloads.builder import FLOATS
 from collage.records import RecordDatabase
-from collage.runtime.device_info import describe
+from collage.runtime.device_info import describe_device
 
 #: Distributions whose versions a row states, where they are installed.
 _LIBRARIES = (
@@ -104,7 +104,7 @@ def facts(device: str) -> dict[str, Any]:
             versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
-    made: dict[str, Any] = {"device": describe(device).as_dict(), "versions": versions}
+    made: dict[str, Any] = {"device": describe_device(device).as_dict(), "versions": versions}
     if device == "cuda":
         made["driver"] = _asked("nvidia-smi", "--query-gpu=name,driver_version,clocks.sm,clocks.mem", "--format=csv")
         made["nvcc"] = _asked("nvcc", "--version").splitlines()[-1:]

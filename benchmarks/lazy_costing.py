@@ -23,13 +23,14 @@ from collage.choose import resolve_backends
 from collage.cost import Cost
 from collage.estimate import Workload
 from collage.frontend import load
-from collage.graph.candidates import HOST, CandidatePartition, PartitionSpec
+from collage.graph.candidates import HOST, CandidatePartition
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.measure.protocol import Protocol
 from collage.measure.transitions import transition_costs
 from collage.measure.workloads import WorkloadFactory
 from collage.progress import Reporter
 from collage.records import RecordDatabase
+from collage.rules.base import PartitionSpec
 from collage.rules.gather import gather_candidates
 from collage.search.problem import SearchProblem
 from estimators.cached import CachedEstimator

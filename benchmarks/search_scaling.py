@@ -25,9 +25,10 @@ from rich.console import Console
 from rich.table import Table
 
 from collage.cost import Cost
-from collage.graph.candidates import CandidatePartition, CandidateSet, PartitionSpec
+from collage.graph.candidates import CandidatePartition, CandidateSet
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.kinds import OpKind
+from collage.rules.base import PartitionSpec
 from collage.rules.gather import gather_candidates
 from collage.rules.trees import graph_rule, native_rule
 from collage.search.problem import Partitioning, Searcher, SearchProblem

@@ -28,11 +28,11 @@ from collage.backends.base import Backend
 from collage.compile.lowering import lowering_of
 from collage.errors import CollageError
 from collage.estimate import Workload
-from collage.graph.candidates import PartitionSpec
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.measure.artifact import prepare
 from collage.plugins import load as plugin
 from collage.records import Record, read_log
+from collage.rules.base import PartitionSpec
 from estimators.cost_model.data.training_set import training_set
 from estimators.cost_model.model import CostModel
 from estimators.features.batch import Roofline, Task, features_of

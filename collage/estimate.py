@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from collage.cost import Cost
-from collage.graph.description import describe, structure_hash
-from collage.search.problem import Parameterised
+from collage.graph.description import describe_module, structure_hash
+from collage.plugins import Parameterised
 
 if TYPE_CHECKING:
     from collage.backends.base import Backend
@@ -76,7 +76,7 @@ class Workload:
     @classmethod
     def of_module(cls, module: Any, backend: Backend, threads: int = 1) -> Workload:
         """The workload that is a whole module: for collecting data, and for tests."""
-        description = describe(module)
+        description = describe_module(module)
         return cls(
             backend=backend,
             structure=structure_hash(description),

@@ -27,9 +27,9 @@ from collage.cost import Cost
 from collage.errors import NoCoverError, SearchInterrupted
 from collage.estimate import CostEstimator, Workload
 from collage.frontend import load
-from collage.graph.candidates import HOST, CandidatePartition, PartitionSpec
+from collage.graph.candidates import HOST, CandidatePartition
 from collage.graph.dataflow_graph import DataflowGraph
-from collage.graph.description import describe, structure_hash
+from collage.graph.description import describe_module, structure_hash
 from collage.interrupt import interruptible
 from collage.measure.plan_runner import PlanRunner
 from collage.measure.protocol import candidate_protocol, end_to_end
@@ -39,6 +39,7 @@ from collage.measure.workloads import WorkloadFactory
 from collage.plan import Plan, PlannedPartition, PlanRound
 from collage.progress import Reporter
 from collage.records import RecordDatabase
+from collage.rules.base import PartitionSpec
 from collage.rules.gather import gather_candidates
 from collage.runtime.threads import configure_threads, default_threads
 from collage.search.coalescing import coalesced
@@ -143,7 +144,7 @@ class _Session:
         self.seed = seed
         self.reporter = reporter
         self.device = device
-        self.network = structure_hash(describe(module))
+        self.network = structure_hash(describe_module(module))
         self.graph = DataflowGraph.from_module(module)
         self.reference = ReferenceRun(module, self.graph, threads, inputs, seed)
         self.workloads = WorkloadFactory(module, self.graph, backends, threads, self.reference.values)

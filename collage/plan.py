@@ -24,7 +24,7 @@ from collage.errors import CollageError, PlanError
 from collage.frontend.passes.layout import for_device
 from collage.graph.candidates import HOST, CandidatePartition
 from collage.graph.dataflow_graph import DataflowGraph
-from collage.graph.description import describe, structure_hash
+from collage.graph.description import describe_module, structure_hash
 from collage.graph.index_set import IndexSet
 from collage.graph.sub_graph import SubGraph
 from collage.search.problem import execution_order
@@ -253,7 +253,7 @@ class Plan:
                 f"{source}: a plan of version {data.get('version')}; this Collage reads version {VERSION}: tune again"
             )
         module = for_device(module, str(data.get("device", "cpu")))
-        if data.get("network") != structure_hash(describe(module)):
+        if data.get("network") != structure_hash(describe_module(module)):
             raise PlanError(f"{source}: the plan is for another network (its structure differs): tune this one")
         try:
             plan = _from_dict(data, module)

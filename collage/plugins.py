@@ -11,6 +11,7 @@ import harms only those who use it.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Literal
@@ -80,3 +81,18 @@ def _found(kind: Kind) -> dict[str, EntryPoint]:
 
 def _package(entry: EntryPoint) -> str:
     return entry.dist.name if entry.dist is not None else entry.value.partition(".")[0].partition(":")[0]
+
+
+class Parameterised:
+    """scikit-learn's manner: the constructor stores its parameters under their names; `get_params` and `repr` come
+    from that.
+    """
+
+    def get_params(self) -> dict[str, Any]:
+        if type(self).__init__ is object.__init__:  # whose signature says *args, **kwargs
+            return {}
+        names = [p.name for p in inspect.signature(type(self).__init__).parameters.values() if p.name != "self"]
+        return {name: getattr(self, name) for name in names}
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in self.get_params().items())})"

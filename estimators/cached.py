@@ -17,7 +17,7 @@ from collage.cost import Cost
 from collage.estimate import CostEstimator, Workload, device_kind
 from collage.records import RecordDatabase, RecordKey, keys_of
 from collage.records.key import Device, MeasuringProtocol
-from collage.runtime.device_info import describe
+from collage.runtime.device_info import describe_device
 
 
 class CachedEstimator(CostEstimator):
@@ -55,7 +55,7 @@ class CachedEstimator(CostEstimator):
         RecordsError: the database cannot be read.
         """
         kind = device_kind(workloads)
-        device = describe(kind) if self.device is None else self.device
+        device = describe_device(kind) if self.device is None else self.device
         keys = keys_of(workloads, device, self._protocol(kind))
         with self._database() as database:
             costs: dict[RecordKey, Cost] = database.costs(keys)

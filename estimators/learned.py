@@ -20,7 +20,7 @@ from collage.errors import CollageError
 from collage.estimate import PREDICTED, CostEstimator, Workload
 from collage.records import Record
 from collage.records.key import Device
-from collage.runtime.device_info import DeviceInfo, describe
+from collage.runtime.device_info import DeviceInfo, describe_device
 from estimators.cost_model.model import CostModel
 from estimators.cost_model.shipped import shipped
 
@@ -151,5 +151,5 @@ class LearnedEstimator(CostEstimator):
         return str(self._device()["fingerprint"])
 
     def _device(self) -> Mapping[str, Any]:
-        device = describe() if self.device is None else self.device
+        device = describe_device() if self.device is None else self.device
         return device.as_dict() if isinstance(device, DeviceInfo) else {"fingerprint": device}

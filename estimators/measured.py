@@ -29,7 +29,7 @@ from collage.measure.runner import Measurement, Runner
 from collage.measure.statistics import Summary
 from collage.progress import Reporter
 from collage.records import Record, RecordDatabase, key_of
-from collage.runtime.device_info import describe
+from collage.runtime.device_info import describe_device
 from collage.runtime.threads import default_threads
 from estimators.cached import CachedEstimator
 
@@ -87,7 +87,7 @@ class _DeviceEstimator(CostEstimator):
         self.build_jobs = build_jobs
         self.timeout_s = timeout_s
         self.reporter = reporter
-        self._device = cache(describe)
+        self._device = cache(describe_device)
 
     def estimate(self, workloads: Sequence[Workload]) -> list[Cost]:
         self.records.require_writable()

@@ -29,7 +29,6 @@ from collage.cost import Cost
 from collage.errors import SearchInterrupted
 from collage.estimate import CostEstimator, Workload
 from collage.frontend import load
-from collage.graph.candidates import PartitionSpec
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.interrupt import interruptible
 from collage.measure.protocol import candidate_protocol
@@ -38,6 +37,7 @@ from collage.measure.transitions import transition_costs
 from collage.measure.workloads import WorkloadFactory
 from collage.progress import Reporter
 from collage.records import RecordDatabase
+from collage.rules.base import PartitionSpec
 from collage.runtime.threads import configure_threads, default_threads
 
 #: Structures between two looks at the clock and at what was measured; fewer when there is a time limit.

@@ -17,9 +17,9 @@ from collage.backends.base import Backend
 from collage.collect.variants import propose, skeleton, vary
 from collage.cost import Cost
 from collage.estimate import CostEstimator, Workload
-from collage.graph.candidates import PartitionSpec
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.measure.workloads import WorkloadFactory
+from collage.rules.base import PartitionSpec
 
 #: One structure on every backend that takes it.
 Rivals = list[Workload]

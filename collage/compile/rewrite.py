@@ -25,7 +25,7 @@ from collage.backends.base import Backend
 from collage.errors import PlanError
 from collage.graph.candidates import HOST, CandidatePartition
 from collage.graph.dataflow_graph import DataflowGraph
-from collage.graph.description import describe, structure_hash
+from collage.graph.description import describe_module, structure_hash
 from collage.graph.index_set import IndexSet
 from collage.graph.kinds import NodeKind
 from collage.graph.sub_graph import SubGraph
@@ -98,7 +98,9 @@ def apply(
         if backends[candidate.backend].style == "native":
             # Native partitions of equal structure differ in their weights only, which are arguments: one kernel
             # serves all.
-            structure = structure_hash(describe(tvm.IRModule({**others, relax.GlobalVar("main"): partition.function})))
+            structure = structure_hash(
+                describe_module(tvm.IRModule({**others, relax.GlobalVar("main"): partition.function}))
+            )
             symbol = kernels.setdefault(structure, symbol)
         if symbol.name_hint == name:
             relax.expr._update_type(symbol, function_type(partition.function))

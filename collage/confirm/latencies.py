@@ -23,7 +23,7 @@ from collage.measure.runner import Measurement
 from collage.measure.statistics import paired_ratio
 from collage.records import Record, RecordDatabase, RecordKey
 from collage.records.key import digest_of, plan_key
-from collage.runtime.device_info import DeviceInfo, describe
+from collage.runtime.device_info import DeviceInfo, describe_device
 from collage.search.problem import Partitioning
 
 #: Placements that are loaded into the timing process at once, besides the anchor: each holds all weights.
@@ -102,7 +102,7 @@ class Latencies:
         return plan_key(structure, backends, self._device(), self.runner.threads, self.runner.protocol)
 
     def _device(self) -> DeviceInfo:
-        return describe(device_of_backends(self.backends.values()))
+        return describe_device(device_of_backends(self.backends.values()))
 
 
 def _relative(measurement: Measurement, anchor: Measurement, reference: Cost) -> Cost:

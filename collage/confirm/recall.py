@@ -18,7 +18,7 @@ from collage.measure.plan_runner import Placement, PlanRunner
 from collage.measure.protocol import end_to_end
 from collage.records import Record, RecordDatabase, RecordKey
 from collage.records.key import digest_of, plan_key
-from collage.runtime.device_info import describe
+from collage.runtime.device_info import describe_device
 from collage.search.problem import Partitioning
 
 
@@ -47,7 +47,7 @@ def confirm_once(
         confirmation = _recalled({name: known[key] for name, key in keys.items()})
     else:
         confirmation = measure(different)
-        device = describe(device_of_backends(backends)).as_dict()
+        device = describe_device(device_of_backends(backends)).as_dict()
         for rival in confirmation.rivals:
             note = {
                 "shipped": confirmation.shipped,
@@ -105,7 +105,7 @@ def _keys(
     network: str, plans: Mapping[str, Placement], backends: Sequence[Backend], threads: int
 ) -> dict[str, RecordKey]:
     device = device_of_backends(backends)
-    info, protocol = describe(device), end_to_end(device)
+    info, protocol = describe_device(device), end_to_end(device)
     covers: dict[str, Any] = {name: cover_of(placement) for name, placement in plans.items()}
     field = sorted(map(json.dumps, covers.values()))
     return {

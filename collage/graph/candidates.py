@@ -1,4 +1,4 @@
-"""CandidatePartition, PartitionSpec and CandidateSet: what the rules find and the searchers choose from (RFC 0062)."""
+"""CandidatePartition and CandidateSet: what the rules find and the searchers choose from (RFC 0062)."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from collage.graph.index_set import IndexSet
 from collage.graph.sub_graph import SubGraph
 
 if TYPE_CHECKING:
-    from collage.graph.dataflow_graph import DataflowGraph
-    from collage.rules.base import PartitionRule
+    pass
 
 #: The name under which nodes that stay on the virtual machine appear: tuples, projections, shape operations, views.
 HOST = "host"
@@ -35,17 +34,6 @@ class CandidatePartition:
     def __str__(self) -> str:
         labels = "".join(f" {label}" for label, _ in self.composites)
         return f"{self.backend}{self.sub_graph.inside!r}{labels}"
-
-
-@dataclass(frozen=True)
-class PartitionSpec:
-    """A `PartitionRule` and the backend for which it finds candidates."""
-
-    rule: PartitionRule
-    backend: str
-
-    def candidates(self, graph: DataflowGraph) -> list[CandidatePartition]:
-        return self.rule.all_candidates(graph, self)
 
 
 class CandidateSet(Sequence[CandidatePartition]):

@@ -17,7 +17,7 @@ import tvm
 from tvm import relax
 
 
-def describe(module: Any, function: str = "main") -> dict[str, Any]:
+def describe_module(module: Any, function: str = "main") -> dict[str, Any]:
     """Describe a Relax function whose bindings are calls, tuples and projections.
 
     Returns

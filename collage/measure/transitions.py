@@ -18,8 +18,7 @@ from collage.compile.rewrite import apply
 from collage.cost import Cost
 from collage.graph.candidates import CandidatePartition
 from collage.graph.dataflow_graph import DataflowGraph
-from collage.graph.description import describe as describe_structure
-from collage.graph.description import structure_hash
+from collage.graph.description import describe_module, structure_hash
 from collage.graph.index_set import IndexSet
 from collage.graph.sub_graph import SubGraph
 from collage.measure.artifact import Artifact
@@ -33,7 +32,7 @@ from collage.measure.statistics import Summary
 from collage.progress import Reporter
 from collage.records import Record, RecordDatabase
 from collage.records.key import transition_key
-from collage.runtime.device_info import describe
+from collage.runtime.device_info import describe_device
 from collage.runtime.threads import default_threads
 
 #: Seconds for one pair to compile.
@@ -54,8 +53,8 @@ def transition_costs(
     A difference inside the confidence interval counts as zero.
     """
     pairs = list(permutations(backends, 2))
-    structure = structure_hash(describe_structure(two_convolutions()))
-    device = describe(backends[0].device) if backends else None
+    structure = structure_hash(describe_module(two_convolutions()))
+    device = describe_device(backends[0].device) if backends else None
     keys = {(a.name, b.name): transition_key(structure, a, b, device, threads, protocol) for a, b in pairs if device}
     known = records.costs(keys.values())
     if measure and any(key not in known for key in keys.values()):

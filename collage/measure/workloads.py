@@ -68,7 +68,7 @@ class WorkloadFactory:
         )
 
     def describe(self, sub_graph: SubGraph) -> dict[str, Any]:
-        """The same as `collage.graph.description.describe` of the extracted module."""
+        """The same as `collage.graph.description.describe_module` of the extracted module."""
         inputs = ordered_inputs(sub_graph)
         references = {index: ["in", i] for i, index in enumerate(inputs)}
         references |= {index: ["node", i] for i, index in enumerate(sub_graph.inside)}

@@ -1,4 +1,4 @@
-"""PartitionRule: finds the candidate partitions of one backend in a dataflow graph (RFC 0062, "PartitionRule").
+"""PartitionRule, which finds the candidate partitions of one backend in a dataflow graph (RFC 0062, "PartitionRule").
 
 Rules form a tree. A *base* rule looks at the graph; a *combinator* rule transforms the candidates of the rules below
 it. The same combinators serve native, library and graph backends, so that a backend's whole fusion policy is one
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from collage.graph.candidates import CandidatePartition
@@ -16,7 +17,6 @@ from collage.graph.index_set import IndexSet
 from collage.graph.sub_graph import SubGraph
 
 if TYPE_CHECKING:
-    from collage.graph.candidates import PartitionSpec
     from collage.graph.dataflow_graph import DataflowGraph
 
 
@@ -26,6 +26,17 @@ class PartitionRule(ABC):
     @abstractmethod
     def all_candidates(self, graph: DataflowGraph, spec: PartitionSpec) -> list[CandidatePartition]:
         """Every candidate for the spec's backend, distinct, in a deterministic order; they may overlap."""
+
+
+@dataclass(frozen=True)
+class PartitionSpec:
+    """A `PartitionRule` and the backend for which it finds candidates."""
+
+    rule: PartitionRule
+    backend: str
+
+    def candidates(self, graph: DataflowGraph) -> list[CandidatePartition]:
+        return self.rule.all_candidates(graph, self)
 
 
 def candidate_of(graph: DataflowGraph, spec: PartitionSpec, nodes: Iterable[int]) -> CandidatePartition:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from collage.graph.candidates import CandidatePartition, PartitionSpec
+from collage.graph.candidates import CandidatePartition
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.index_set import IndexSet
 from collage.graph.sub_graph import SubGraph, SubGraphConfig
-from collage.rules.base import PartitionRule, distinct
+from collage.rules.base import PartitionRule, PartitionSpec, distinct
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,11 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from collage.graph.candidates import CandidatePartition, PartitionSpec
+from collage.graph.candidates import CandidatePartition
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.index_set import IndexSet
 from collage.graph.sub_graph import SubGraph, SubGraphConfig
-from collage.rules.base import PartitionRule
+from collage.rules.base import PartitionRule, PartitionSpec
 from collage.rules.combiners import CombinerRule
 
 _Key = tuple[IndexSet, tuple[tuple[str, IndexSet], ...]]

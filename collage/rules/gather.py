@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from collage.errors import NoCoverError
-from collage.graph.candidates import HOST, CandidatePartition, CandidateSet, PartitionSpec
+from collage.graph.candidates import HOST, CandidatePartition, CandidateSet
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.index_set import IndexSet
+from collage.rules.base import PartitionSpec
 from collage.rules.host import HostPartitionRule
 
 

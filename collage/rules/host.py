@@ -10,11 +10,11 @@ from __future__ import annotations
 from tvm import relax
 from tvm.tirx import IntImm
 
-from collage.graph.candidates import HOST, CandidatePartition, PartitionSpec
+from collage.graph.candidates import HOST, CandidatePartition
 from collage.graph.dataflow_graph import DataflowGraph, DataflowNode
 from collage.graph.kinds import NodeKind, ValueKind
 from collage.graph.sub_graph import SubGraph
-from collage.rules.base import PartitionRule, candidate_of
+from collage.rules.base import PartitionRule, PartitionSpec, candidate_of
 
 #: Operators that only rename the memory of their first argument.
 VIEW_OPERATORS = frozenset({"relax.reshape", "relax.squeeze", "relax.expand_dims", "relax.flatten"})

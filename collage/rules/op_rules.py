@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from collage.graph.candidates import CandidatePartition, PartitionSpec
+from collage.graph.candidates import CandidatePartition
 from collage.graph.dataflow_graph import DataflowGraph, DataflowNode
 from collage.graph.kinds import NodeKind, OpKind
-from collage.rules.base import PartitionRule, candidate_of
+from collage.rules.base import PartitionRule, PartitionSpec, candidate_of
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from collage.graph.candidates import CandidatePartition, PartitionSpec
+from collage.graph.candidates import CandidatePartition
 from collage.graph.dataflow_graph import DataflowGraph, DataflowNode
 from collage.graph.index_set import IndexSet
 from collage.graph.sub_graph import SubGraph
-from collage.rules.base import PartitionRule, distinct
+from collage.rules.base import PartitionRule, PartitionSpec, distinct
 from collage.rules.matcher import Matcher
 
 

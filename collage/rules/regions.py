@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from collage.graph.candidates import CandidatePartition, PartitionSpec
+from collage.graph.candidates import CandidatePartition
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.index_set import IndexSet
 from collage.graph.sub_graph import SubGraph
-from collage.rules.base import PartitionRule, distinct
+from collage.rules.base import PartitionRule, PartitionSpec, distinct
 from collage.rules.maximal import maximal_regions
 from collage.rules.post_dominators import ROOT, PostDominatorTree
 from collage.rules.units import Supports, Units, anchor_chains, atoms_of, units_of

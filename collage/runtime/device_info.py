@@ -66,7 +66,7 @@ class DeviceInfo:
         return {**asdict(self), "features": list(self.features), "fingerprint": self.fingerprint}
 
 
-def describe(kind: str = "cpu") -> DeviceInfo:
+def describe_device(kind: str = "cpu") -> DeviceInfo:
     """Describe the device of this kind on this machine.
 
     Raises

@@ -88,10 +88,10 @@ class HostEngine:
     def _build(self, output: str | None) -> str | CompiledModelError:
         from tvm_ffi.cpp import build
 
-        from collage.runtime.device_info import describe
+        from collage.runtime.device_info import describe_device
 
         # The name says for which processor it is: homes are shared between machines.
-        name = f"collage_{self.name}_{describe().fingerprint.replace('-', '_')}"
+        name = f"collage_{self.name}_{describe_device().fingerprint.replace('-', '_')}"
         try:
             folders = self._headers() if self._headers else []
             options = {"extra_cflags": list(self.flags), "extra_include_paths": folders, "output": output}

@@ -17,11 +17,11 @@ from functools import cached_property, reduce
 from operator import or_
 
 from collage.backends.base import Backend
-from collage.graph.candidates import HOST, CandidatePartition, CandidateSet, PartitionSpec
+from collage.graph.candidates import HOST, CandidatePartition, CandidateSet
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.index_set import IndexSet
 from collage.graph.sub_graph import SubGraph, SubGraphConfig
-from collage.rules.base import PartitionRule
+from collage.rules.base import PartitionRule, PartitionSpec
 from collage.rules.combinators import (
     FilterPartitionRule,
     OnlyValidPartitionRule,

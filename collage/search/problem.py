@@ -13,36 +13,20 @@ cost is finite, and the same costs give the same answer.
 from __future__ import annotations
 
 import heapq
-import inspect
 import random
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from collage.cost import Cost
 from collage.errors import CollageError, NoCoverError
 from collage.graph.candidates import HOST, CandidatePartition, CandidateSet
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.index_set import IndexSet
+from collage.plugins import Parameterised
 
 Progress = Callable[[str], None]
-
-
-class Parameterised:
-    """scikit-learn's manner: the constructor stores its parameters under their names; `get_params` and `repr` come
-    from that.
-    """
-
-    def get_params(self) -> dict[str, Any]:
-        if type(self).__init__ is object.__init__:  # whose signature says *args, **kwargs
-            return {}
-        names = [p.name for p in inspect.signature(type(self).__init__).parameters.values() if p.name != "self"]
-        return {name: getattr(self, name) for name in names}
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in self.get_params().items())})"
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from collage.backends.tvm.backend import TVMBackend
 from collage.compile.build import build
 from collage.compile.rewrite import apply
 from collage.estimate import Samples
-from collage.graph.candidates import HOST, CandidatePartition, PartitionSpec
+from collage.graph.candidates import HOST, CandidatePartition
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.index_set import IndexSet
 from collage.graph.sub_graph import SubGraph
@@ -32,6 +32,7 @@ from collage.measure.check import WRONG, wrong_numbers
 from collage.measure.reference import ReferenceRun
 from collage.measure.workloads import WorkloadFactory
 from collage.records.key import canonical_json
+from collage.rules.base import PartitionSpec
 from collage.rules.host import runs_on_host
 from collage.search.problem import execution_order
 from collage.testing import fresh

@@ -21,8 +21,8 @@ import numpy as np
 
 from collage.errors import CollageError
 from collage.estimate import Workload
+from collage.plugins import Parameterised
 from collage.records import Record
-from collage.search.problem import Parameterised
 from estimators.cost_model.backend import BackendModel, Held
 from estimators.cost_model.calibration import Calibration
 from estimators.cost_model.data.training_set import Configurations, TrainingSet, training_set

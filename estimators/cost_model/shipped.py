@@ -11,7 +11,7 @@ from importlib.resources import as_file, files
 from typing import Any, TypeVar
 
 from collage.errors import CollageError
-from collage.runtime.device_info import DeviceInfo, describe
+from collage.runtime.device_info import DeviceInfo, describe_device
 from estimators.cost_model.file import read_model
 from estimators.cost_model.model import CostModel
 
@@ -33,7 +33,7 @@ def shipped(device: DeviceInfo | Mapping[str, Any] | None = None, kind: type[_Mo
     ------
     CollageError: the installation lacks them.
     """
-    device = describe() if device is None else device
+    device = describe_device() if device is None else device
     wanted = device.as_dict() if isinstance(device, DeviceInfo) else device
     contents = {}
     for resource in sorted(files("estimators").joinpath(FOLDER).iterdir(), key=lambda f: f.name):

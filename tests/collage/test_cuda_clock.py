@@ -25,7 +25,7 @@ from collage.measure.protocol import DeviceProtocol
 from collage.measure.runner import Runner
 from collage.measure.worker import DeviceLost, Wakers, run
 from collage.runtime.cuda import device as cuda_device
-from collage.runtime.device_info import describe
+from collage.runtime.device_info import describe_device
 
 __all__ = ["emulation"]
 
@@ -169,12 +169,12 @@ def test_a_clock_that_changes_makes_a_measurement_unstable() -> None:
 def test_the_fingerprint_of_a_device(emulation: Emulation, monkeypatch: pytest.MonkeyPatch) -> None:
     def fingerprint(**changes: Any) -> str:
         monkeypatch.setattr(cuda_device, "cuda_device", lambda: replace(DEVICE, **changes))
-        return describe("cuda").fingerprint
+        return describe_device("cuda").fingerprint
 
     assert fingerprint() == fingerprint(memory_bytes=1) and fingerprint().startswith("cuda-")
     changes: list[dict[str, Any]] = [{"l2_bytes": 1}, {"multiprocessors": 1}, {"compute": "8.0"}, {"name": "Other"}]
     assert len({fingerprint(), *(fingerprint(**change) for change in changes)}) == 5
-    assert describe().kind == "cpu" and describe().fingerprint.startswith("cpu-")
+    assert describe_device().kind == "cpu" and describe_device().fingerprint.startswith("cpu-")
 
 
 def test_a_plan_says_when_the_host_is_too_slow() -> None:

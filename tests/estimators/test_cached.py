@@ -13,7 +13,7 @@ from collage.estimate import CostEstimator, Workload
 from collage.measure.protocol import Protocol
 from collage.records import Record, RecordDatabase, key_of
 from collage.rules.base import PartitionRule
-from collage.runtime.device_info import describe
+from collage.runtime.device_info import describe_device
 from estimators.cached import CachedEstimator
 
 COLD, HOT = Protocol(weights="cold"), Protocol(weights="hot")
@@ -64,8 +64,8 @@ def workload(structure: str = "s", backend: Backend | None = None, threads: int 
 @pytest.fixture
 def database(tmp_path: Path):
     with RecordDatabase(tmp_path / "records.db") as opened:
-        opened.put(Record.of(key_of(workload("a"), describe(), COLD), Cost(1e-3, 1e-5, 31, "converged")))
-        opened.put(Record.of(key_of(workload("b"), describe(), COLD), Cost.invalid("wrong numbers")))
+        opened.put(Record.of(key_of(workload("a"), describe_device(), COLD), Cost(1e-3, 1e-5, 31, "converged")))
+        opened.put(Record.of(key_of(workload("b"), describe_device(), COLD), Cost.invalid("wrong numbers")))
         yield opened
 
 

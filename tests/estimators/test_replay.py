@@ -16,13 +16,12 @@ from collage.backends.onnx.openvino import OpenVINOBackend
 from collage.cost import Cost
 from collage.errors import RecordsError
 from collage.estimate import Workload
-from collage.graph.candidates import PartitionSpec
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.measure.protocol import Protocol
 from collage.measure.workloads import WorkloadFactory
 from collage.records import Record, RecordDatabase, RecordKey, export_log
 from collage.records.key import protocol_json
-from collage.rules.base import PartitionRule
+from collage.rules.base import PartitionRule, PartitionSpec
 from collage.rules.gather import gather_candidates
 from collage.search.problem import SearchProblem
 from collage.testing.networks import convolutions
@@ -204,7 +203,7 @@ _WITHOUT = """
 import sys
 sys.modules["openvino"] = sys.modules["onnxruntime"] = None
 from collage.backends.onnx.openvino import OpenVINOBackend
-from collage.graph.candidates import PartitionSpec
+from collage.rules.base import PartitionSpec
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.testing.networks import convolutions
 from collage.measure.workloads import WorkloadFactory

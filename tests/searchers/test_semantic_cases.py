@@ -14,11 +14,11 @@ import pytest
 
 from collage.cost import Cost
 from collage.errors import NoCoverError
-from collage.graph.candidates import CandidatePartition, PartitionSpec
+from collage.graph.candidates import CandidatePartition
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.kinds import OpKind
 from collage.graph.sub_graph import SubGraphConfig
-from collage.rules.base import PartitionRule
+from collage.rules.base import PartitionRule, PartitionSpec
 from collage.rules.combinators import OnlyValidPartitionRule
 from collage.rules.combine import CombinePartitionRule
 from collage.rules.combiners import NATIVE_KIND_TABLE, CombineAnything

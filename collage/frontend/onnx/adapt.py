@@ -10,7 +10,7 @@ from __future__ import annotations
 from types import MappingProxyType
 
 from collage.errors import FrontendError, UnsupportedOperatorError
-from collage.frontend.onnx.file import describe
+from collage.frontend.onnx.file import describe_node
 from collage.frontend.onnx.node import Node, shape_of
 from collage.frontend.specs import dtype_of
 
@@ -39,18 +39,18 @@ def adapt(node: Node) -> None:
     operator = node.proto.op_type
     if operator in _DATA_DEPENDENT:
         raise FrontendError(
-            f"{describe(node.proto)}: the shape of its result depends on data, which cannot be compiled"
+            f"{describe_node(node.proto)}: the shape of its result depends on data, which cannot be compiled"
         )
     for (name, attribute), implemented in _IMPLEMENTED.items():
         if name == operator and attribute in node.attributes:
             value = node.attributes[attribute]
             value = value.decode() if isinstance(value, bytes) else value
             if value != implemented:
-                raise UnsupportedOperatorError(f"{describe(node.proto)}: {attribute}={value} is not supported")
+                raise UnsupportedOperatorError(f"{describe_node(node.proto)}: {attribute}={value} is not supported")
     if operator == "Resize":
         _check_scales(node)
     if operator == "BitShift" and not dtype_of(node.input(0).ty).startswith("uint"):
-        raise UnsupportedOperatorError(f"{describe(node.proto)}: shifts of signed integers are not supported")
+        raise UnsupportedOperatorError(f"{describe_node(node.proto)}: shifts of signed integers are not supported")
     if operator == "ConvTranspose":
         _transposed_padding(node)
     elif "auto_pad" in node.attributes:
@@ -66,7 +66,7 @@ def _check_scales(node: Node) -> None:
     for extent, scale in zip(shape_of(node.input(0)), scales.tolist(), strict=False):
         if abs(extent * scale - round(extent * scale)) > 1e-3:
             raise UnsupportedOperatorError(
-                f"{describe(node.proto)}: scales={scales.tolist()} do not give whole extents, which is not supported"
+                f"{describe_node(node.proto)}: scales={scales.tolist()} do not give whole extents: not supported"
             )
 
 

@@ -27,7 +27,7 @@ import onnx
 from tvm.relax import op
 
 from collage.errors import FrontendError
-from collage.frontend.onnx.file import describe, read_tensor
+from collage.frontend.onnx.file import describe_node, read_tensor
 from collage.frontend.onnx.node import Node, shape_of
 from collage.frontend.passes.constants import constant, value_of
 from collage.frontend.specs import dtype_of
@@ -73,12 +73,12 @@ def _pad(node: Node) -> Any:
     else:
         given, filling, chosen = node.array(1), node.array(2), node.array(3)
         if given is None:
-            raise FrontendError(f"{describe(node.proto)}: it has no pads")
+            raise FrontendError(f"{describe_node(node.proto)}: it has no pads")
         pads, value = given, 0.0 if filling is None else filling.item()
         axes = np.arange(rank) if chosen is None else chosen
     mode = node.text("mode", "constant")
     if mode not in _PAD_MODES or (mode != "constant" and (pads < 0).any()):
-        raise FrontendError(f"{describe(node.proto)}: mode '{mode}' is not supported with pads {pads.tolist()}")
+        raise FrontendError(f"{describe_node(node.proto)}: mode '{mode}' is not supported with pads {pads.tolist()}")
     widths = np.zeros((rank, 2), "int64")
     widths[axes.astype("int64") % rank] = pads.reshape(2, -1).T
     return op.nn.pad(data, widths.reshape(-1).tolist(), _PAD_MODES[mode], value)
@@ -91,7 +91,7 @@ def _gather(node: Node) -> Any:
     known = value_of(indices)
     if known is not None:
         if (known < -shape[axis]).any() or (known >= shape[axis]).any():
-            raise FrontendError(f"{describe(node.proto)}: an index is outside [-{shape[axis]}, {shape[axis] - 1}]")
+            raise FrontendError(f"{describe_node(node.proto)}: an index is outside [-{shape[axis]}, {shape[axis] - 1}]")
         indices = constant(np.where(known < 0, known + shape[axis], known), str(known.dtype))
     return op.take(data, indices, axis, mode="wrap")  # the default mode reads out of bounds when an index is
 
@@ -131,7 +131,7 @@ def _constant(node: Node) -> Any:
             return constant(value, "float32")
         if name in ("value_int", "value_ints"):
             return constant(value, "int64")
-    raise FrontendError(f"{describe(node.proto)}: only dense numeric constants are supported")
+    raise FrontendError(f"{describe_node(node.proto)}: only dense numeric constants are supported")
 
 
 def _pairwise(combine: Callable[[Any, Any], Any]) -> Converter:
@@ -166,7 +166,7 @@ def _cast(node: Node) -> Any:
 def _dropout(node: Node) -> Any:
     training = node.array(2)
     if training is not None and training.item():
-        raise FrontendError(f"{describe(node.proto)}: it is in training mode")
+        raise FrontendError(f"{describe_node(node.proto)}: it is in training mode")
     data = node.input(0)
     mask = constant(np.ones(shape_of(data), "bool")) if len(node.proto.output) > 1 else None
     return [data] if mask is None else [data, mask]

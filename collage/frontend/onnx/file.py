@@ -96,7 +96,7 @@ def sub_graphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
             yield from attribute.graphs
 
 
-def describe(node: onnx.NodeProto) -> str:
+def describe_node(node: onnx.NodeProto) -> str:
     """How messages call a node: operator, then its name, or its first output when it has none."""
     operator = f"{node.domain}.{node.op_type}" if node.domain not in ("", "ai.onnx") else node.op_type
     if node.name:

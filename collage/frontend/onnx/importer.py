@@ -26,7 +26,7 @@ from collage.errors import CollageError, FrontendError, UnsupportedOperatorError
 from collage.frontend.onnx.adapt import adapt
 from collage.frontend.onnx.constants import EVALUATED, evaluate
 from collage.frontend.onnx.converters import CONVERTERS
-from collage.frontend.onnx.file import OnnxSource, check_model, describe, read_tensor, sub_graphs
+from collage.frontend.onnx.file import OnnxSource, check_model, describe_node, read_tensor, sub_graphs
 from collage.frontend.onnx.node import Node
 from collage.frontend.passes.constants import constant, value_of
 from collage.frontend.shapes import Shape, bind_shapes, declared_onnx_inputs
@@ -155,10 +155,10 @@ class _Importer:
                 raise
             except Exception as error:  # converters raise whatever they like: TVM, protobuf, index and assertion errors
                 reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-                raise FrontendError(f"{describe(node)} cannot be imported: {reason}") from error
+                raise FrontendError(f"{describe_node(node)} cannot be imported: {reason}") from error
 
     def _node(self, node: NodeProto, scope: _Scope) -> None:
-        inputs = [self._lookup(name, scope, describe(node)) if name else None for name in node.input]
+        inputs = [self._lookup(name, scope, describe_node(node)) if name else None for name in node.input]
         while inputs and inputs[-1] is None:
             inputs.pop()
         if node.op_type == "If" and node.domain in _STANDARD:
@@ -175,7 +175,9 @@ class _Importer:
             results = self._convert(node, inputs, scope)
         names = list(node.output)
         if any(names[len(results) :]):
-            raise UnsupportedOperatorError(f"{describe(node)}: only its first {len(results)} outputs are supported")
+            raise UnsupportedOperatorError(
+                f"{describe_node(node)}: only its first {len(results)} outputs are supported"
+            )
         for name, result in zip(names, results, strict=False):
             if name:
                 scope.values[name] = self._named(result, name, node)
@@ -194,7 +196,7 @@ class _Importer:
                 warnings.simplefilter("ignore")
                 result = convert(self._builder, onnx_frontend.onnx_input(inputs), attributes, [{}, {}])
         else:
-            raise FrontendError(f"{describe(node)}: its inputs have to be constants")
+            raise FrontendError(f"{describe_node(node)}: its inputs have to be constants")
         if isinstance(result, list):
             return result
         result = self._builder.normalize(result)
@@ -214,22 +216,24 @@ class _Importer:
         if not isinstance(value, (relax.Var, tvm.ir.GenericConst)):
             value = self._builder.emit(value, name_hint=re.sub(r"\W", "_", name))
         if isinstance(value.ty, relax.TensorType) and static_shape(value.ty) is None:
-            raise FrontendError(f"{describe(node)}: the shape of '{name}' depends on data, which cannot be compiled")
+            raise FrontendError(
+                f"{describe_node(node)}: the shape of '{name}' depends on data, which cannot be compiled"
+            )
         if not isinstance(value.ty, relax.TensorType):
             raise FrontendError(
-                f"{describe(node)}: '{name}' is not a tensor but a {value.ty}, which cannot be compiled"
+                f"{describe_node(node)}: '{name}' is not a tensor but a {value.ty}, which cannot be compiled"
             )
         return value
 
     def _branch(self, node: NodeProto, condition: Any, scope: _Scope) -> list[Any]:
         """`If` with a constant condition: the nodes of the branch that it takes."""
         if not isinstance(condition, tvm.ir.GenericConst):
-            raise FrontendError(f"{describe(node)}: its condition depends on data, which cannot be compiled")
+            raise FrontendError(f"{describe_node(node)}: its condition depends on data, which cannot be compiled")
         chosen = "then_branch" if bool(np.all(condition.value.numpy())) else "else_branch"
         graph = next(attribute.g for attribute in node.attribute if attribute.name == chosen)
         inner = _Scope(scope.opset, graph, scope)
         self._nodes(graph.node, inner)
-        return [self._lookup(value.name, inner, describe(node)) for value in graph.output]
+        return [self._lookup(value.name, inner, describe_node(node)) for value in graph.output]
 
     def _call_function(
         self, node: NodeProto, function: onnx.FunctionProto, inputs: list[Any], scope: _Scope
@@ -240,7 +244,7 @@ class _Importer:
         attributes = {attribute.name: attribute for attribute in (*function.attribute_proto, *node.attribute)}
         self._nodes((_bind_attributes(inside, attributes) for inside in function.node), inner)
         wanted = zip(function.output, node.output, strict=False)
-        return [self._lookup(formal, inner, describe(node)) if actual else None for formal, actual in wanted]
+        return [self._lookup(formal, inner, describe_node(node)) if actual else None for formal, actual in wanted]
 
     def _lookup(self, name: str, scope: _Scope | None, reader: str) -> Any:
         while scope is not None:

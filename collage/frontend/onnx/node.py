@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 
 from collage.errors import FrontendError
-from collage.frontend.onnx.file import describe
+from collage.frontend.onnx.file import describe_node
 from collage.frontend.passes.constants import value_of
 from collage.frontend.specs import static_shape
 
@@ -36,7 +36,7 @@ class Node:
         array = value_of(value)
         if array is None:
             raise FrontendError(
-                f"{describe(self.proto)}: input {index} ('{self.proto.input[index]}') has to be constant"
+                f"{describe_node(self.proto)}: input {index} ('{self.proto.input[index]}') has to be constant"
             )
         return array
 

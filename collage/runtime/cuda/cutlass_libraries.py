@@ -30,7 +30,7 @@ class KernelLibrary:
         return hashlib.sha256(self.code).hexdigest()
 
 
-def describe(libraries: Sequence[KernelLibrary]) -> tuple[list[dict[str, Any]], bytes]:
+def describe_libraries(libraries: Sequence[KernelLibrary]) -> tuple[list[dict[str, Any]], bytes]:
     """What the header's "kernels" says of the libraries, and the bytes to append to the blob."""
     packed = [zlib.compress(library.code) for library in libraries]
     entries = [{"name": x.name, "bytes": len(data)} for x, data in zip(libraries, packed, strict=True)]

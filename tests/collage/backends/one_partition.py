@@ -13,8 +13,9 @@ from tvm import relax
 from collage.backends.base import Backend
 from collage.compile.build import build, compile_partitioned
 from collage.compile.rewrite import apply
-from collage.graph.candidates import CandidatePartition, PartitionSpec
+from collage.graph.candidates import CandidatePartition
 from collage.graph.dataflow_graph import DataflowGraph
+from collage.rules.base import PartitionSpec
 from collage.runtime import engines
 from collage.testing import fresh
 

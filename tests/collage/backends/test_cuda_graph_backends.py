@@ -25,9 +25,9 @@ from collage.backends.onnx.half_precision import export_any_float, refusal
 from collage.errors import CodegenError, CompiledModelError, PluginError
 from collage.frontend import load
 from collage.frontend.passes.layout import for_device
-from collage.graph.candidates import PartitionSpec
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.measure.reference import ReferenceRun
+from collage.rules.base import PartitionSpec
 from collage.runtime.engines import tensorrt as tensorrt_engine
 
 pytestmark = pytest.mark.emulation

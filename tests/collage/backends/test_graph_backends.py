@@ -64,7 +64,7 @@ def test_the_rule_finds_the_whole_of_a_supported_network(backend: Backend) -> No
 
 
 def _spec(backend: Backend) -> Any:
-    from collage.graph.candidates import PartitionSpec
+    from collage.rules.base import PartitionSpec
 
     return PartitionSpec(backend.rule(), backend.name)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import onnxruntime as ort
 import pytest
+
 from tests.collage.cli.conftest import COLLAGE, Command, Tuned, dense, tuning_options
 
 

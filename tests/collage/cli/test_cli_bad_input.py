@@ -14,6 +14,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
+
 from tests.collage.cli.conftest import COLLAGE, Command, Ran, Tuned, dense, tuning_options
 
 

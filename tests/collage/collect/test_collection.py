@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 import typer
-from tests.collage.cli.conftest import dense
 from tvm import relax
 
 import collage.collect.collection
@@ -25,11 +24,12 @@ from collage.collect.variants import Change, extents_of, propose, skeleton, vary
 from collage.cost import Cost
 from collage.errors import SearchInterrupted
 from collage.estimate import CostEstimator, Workload
-from collage.graph.description import describe
+from collage.graph.description import describe_module
 from collage.measure.protocol import Protocol
 from collage.records import Record, RecordDatabase, key_of
-from collage.runtime.device_info import describe as this_device
+from collage.runtime.device_info import describe_device
 from estimators.replay import ReplayEstimator
+from tests.collage.cli.conftest import dense
 
 BACKENDS = ["onnxruntime"]
 
@@ -78,7 +78,7 @@ def product() -> Any:
 
 
 def shapes(module: Any) -> tuple[int, ...]:
-    return extents_of(describe(module))
+    return extents_of(describe_module(module))
 
 
 def test_renaming_an_extent_renames_it_in_inputs_weights_and_results() -> None:
@@ -93,7 +93,7 @@ def test_windows_of_convolutions_keep_their_extents() -> None:
 
 def test_groups_follow_their_channels() -> None:
     varied = vary(convolution(16, groups=16), Change(((16, 4),)))
-    assert describe(varied)["nodes"][0]["attrs"]["groups"] == 4
+    assert describe_module(varied)["nodes"][0]["attrs"]["groups"] == 4
     assert shapes(varied)[:8] == (1, 4, 14, 14, 4, 1, 3, 3)
 
 
@@ -125,9 +125,9 @@ def test_a_skeleton_is_shared_by_all_variants_and_by_nothing_else() -> None:
     for module in (convolution(), heads(), residual(), product()):
         varied = [v for v in (vary(module, propose(module, rng)) for _ in range(20)) if v is not None]
         assert varied
-        assert {skeleton(describe(v)) for v in varied} == {skeleton(describe(module))}
+        assert {skeleton(describe_module(v)) for v in varied} == {skeleton(describe_module(module))}
         assert {len(shapes(v)) for v in varied} == {len(shapes(module))}
-    kinds = [skeleton(describe(m)) for m in (convolution(), convolution(16, 16), heads(), residual(), product())]
+    kinds = [skeleton(describe_module(m)) for m in (convolution(), convolution(16, 16), heads(), residual(), product())]
     assert len(set(kinds)) == len(kinds)
 
 
@@ -215,7 +215,7 @@ class Scripted(CostEstimator):
     def estimate(self, workloads: Sequence[Workload]) -> list[Cost]:
         costs = [Cost(1e-3, next(self.spreads), 7) for _ in workloads]
         for workload, cost in zip(workloads, costs, strict=True):
-            record = Record.of(key_of(workload, this_device(), Protocol()), cost, description=workload.description)
+            record = Record.of(key_of(workload, describe_device(), Protocol()), cost, description=workload.description)
             self.records.put(record)
         return costs
 

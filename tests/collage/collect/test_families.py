@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.collage.collect.test_collection import Scripted, replace_estimators
 
 import collage.collect.collection
 from collage.backends.onnx.onnxruntime import ONNXRuntimeBackend
@@ -21,12 +20,13 @@ from collage.collect.sampling import draw_candidates
 from collage.cost import Cost
 from collage.errors import CollageError
 from collage.frontend import load
-from collage.graph.candidates import PartitionSpec
 from collage.graph.dataflow_graph import DataflowGraph
-from collage.graph.description import describe, structure_hash
+from collage.graph.description import describe_module, structure_hash
 from collage.measure.reference import ReferenceRun
 from collage.records import RecordDatabase
+from collage.rules.base import PartitionSpec
 from collage.rules.gather import gather_candidates
+from tests.collage.collect.test_collection import Scripted, replace_estimators
 
 SEEDS = (0, 1)
 
@@ -48,7 +48,7 @@ def test_a_family_gives_networks_that_can_be_covered(turn: int) -> None:
 
 def test_the_same_numbers_draw_the_same_block_and_others_another() -> None:
     def drawn(seed: int, index: int) -> str:
-        return structure_hash(describe(draw_network(seed, index)[1]))
+        return structure_hash(describe_module(draw_network(seed, index)[1]))
 
     assert drawn(0, 3) == drawn(0, 3)
     assert len({drawn(seed, index) for seed in SEEDS for index in (3, 3 + len(TURNS))}) == 4

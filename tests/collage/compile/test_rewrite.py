@@ -16,13 +16,14 @@ from collage.backends.tvm.backend import TVMBackend
 from collage.compile.build import compile_partitioned
 from collage.compile.rewrite import apply, extract, with_outputs
 from collage.cost import Cost
-from collage.graph.candidates import HOST, CandidatePartition, PartitionSpec
+from collage.graph.candidates import HOST, CandidatePartition
 from collage.graph.dataflow_graph import DataflowGraph
-from collage.graph.description import describe, structure_hash
+from collage.graph.description import describe_module, structure_hash
 from collage.graph.index_set import IndexSet
 from collage.graph.sub_graph import SubGraph
 from collage.measure.reference import ReferenceRun
 from collage.measure.workloads import WorkloadFactory
+from collage.rules.base import PartitionSpec
 from collage.rules.gather import gather_candidates
 from collage.search.problem import SearchProblem, execution_order
 from searchers.dijkstra import DijkstraSearcher
@@ -45,7 +46,7 @@ def test_the_workload_of_a_candidate_is_described_as_its_extracted_module_is(net
     assert len(checked) > 50
     for candidate in checked:
         workload = factory.of(candidate)
-        described = describe(workload.module)
+        described = describe_module(workload.module)
         assert described == workload.description
         assert structure_hash(described) == workload.structure
 
@@ -124,7 +125,7 @@ def test_structure_depends_on_scalars_and_shapes_but_not_on_weights() -> None:
         return builder.get()
 
     def structure(*arguments: Any) -> str:
-        return structure_hash(describe(module(*arguments)))
+        return structure_hash(describe_module(module(*arguments)))
 
     assert structure(1.0, 2.0, 3) == structure(5.0, 2.0, 3)
     assert len({structure(1.0, 2.0, 3), structure(1.0, 2.5, 3), structure(1.0, 2.0, 4)}) == 3

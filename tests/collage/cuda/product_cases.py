@@ -12,8 +12,9 @@ import tvm
 from tvm import relax
 
 from collage.compile import rewrite
-from collage.graph.candidates import CandidatePartition, PartitionSpec
+from collage.graph.candidates import CandidatePartition
 from collage.graph.dataflow_graph import DataflowGraph
+from collage.rules.base import PartitionSpec
 
 op, nn = relax.op, relax.op.nn
 Shape = tuple[int, ...]

@@ -22,8 +22,9 @@ from collage.backends.cuda.cudnn.backend import CudnnBackend
 from collage.compile import build as building
 from collage.compile.rewrite import apply
 from collage.errors import CompiledModelError
-from collage.graph.candidates import CandidatePartition, PartitionSpec
+from collage.graph.candidates import CandidatePartition
 from collage.graph.dataflow_graph import DataflowGraph
+from collage.rules.base import PartitionSpec
 from collage.runtime import blob as blobs
 from collage.runtime import engines
 from collage.runtime.cuda import choices

@@ -16,8 +16,9 @@ from collage.backends.cuda import base
 from collage.backends.cuda.cudnn.backend import CudnnBackend
 from collage.compile.rewrite import partition_function
 from collage.errors import PluginError
-from collage.graph.candidates import CandidatePartition, PartitionSpec
+from collage.graph.candidates import CandidatePartition
 from collage.graph.dataflow_graph import DataflowGraph
+from collage.rules.base import PartitionSpec
 from collage.runtime.blob import unpack
 
 pytestmark = pytest.mark.emulation

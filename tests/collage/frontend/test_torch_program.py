@@ -12,7 +12,7 @@ from frontend_cases import assert_canonical, assert_close, operators, run
 from collage.errors import UnboundDimensionError, UnsupportedOperatorError
 from collage.frontend import input_specs, load, output_specs
 from collage.frontend.torch_program import is_exported_program
-from collage.graph.description import describe, structure_hash
+from collage.graph.description import describe_module, structure_hash
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
@@ -91,7 +91,9 @@ def test_dynamic_dimensions_are_bound() -> None:
         load(program)
     mod = load(program, {"x": (5, 3, 8, 8)})
     assert_canonical(mod)
-    assert structure_hash(describe(mod)) == structure_hash(describe(load(export(module, torch.randn(5, 3, 8, 8)))))
+    assert structure_hash(describe_module(mod)) == structure_hash(
+        describe_module(load(export(module, torch.randn(5, 3, 8, 8))))
+    )
 
 
 def test_unsupported_operators_are_named() -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collage.graph import DataflowGraph, NodeKind, OpKind
-from collage.graph.candidates import PartitionSpec
 from collage.rules import PartitionRule
+from collage.rules.base import PartitionSpec
 
 E, B, I, R, A, O = (  # noqa: E741
     OpKind.ELEMENTWISE,

@@ -11,7 +11,6 @@ from networks import CONST, IN, A, B, E, I, Nodes, R, found
 from tvm import relax
 
 from collage.graph import DataflowGraph, NodeKind, OpKind, SubGraphConfig
-from collage.graph.candidates import PartitionSpec
 from collage.rules import (
     CombineHorizontalAnchors,
     CombinePartitionRule,
@@ -21,6 +20,7 @@ from collage.rules import (
     OpCallByKindPartitionRule,
     native_rule,
 )
+from collage.rules.base import PartitionSpec
 
 Build = Callable[[Any], Any]
 HORIZONTAL, VERTICAL = CombineHorizontalAnchors(), CombineVerticalAnchors()

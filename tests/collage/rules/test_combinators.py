@@ -5,7 +5,7 @@ from networks import CONST, GET, IN, TUPLE, A, B, E, I, O, chain, fan_out, found
 
 from collage.errors import NoCoverError
 from collage.graph import DataflowGraph, IndexSet, SubGraph, SubGraphConfig
-from collage.graph.candidates import HOST, CandidatePartition, CandidateSet, PartitionSpec
+from collage.graph.candidates import HOST, CandidatePartition, CandidateSet
 from collage.rules import (
     CombineAnything,
     CombinePartitionRule,
@@ -19,6 +19,7 @@ from collage.rules import (
     gather_candidates,
     native_rule,
 )
+from collage.rules.base import PartitionSpec
 from collage.rules.combinators import composites_fit
 
 EVERYTHING = OpPredicatePartitionRule(lambda node: True)

@@ -3,7 +3,7 @@
 from networks import CONST, GET, IN, TUPLE, A, B, E, I, O, R, found
 
 from collage.graph import DataflowGraph, NodeKind, OpKind
-from collage.graph.candidates import CandidatePartition, PartitionSpec
+from collage.graph.candidates import CandidatePartition
 from collage.rules import (
     NATIVE_KIND_TABLE,
     CombineAnything,
@@ -18,6 +18,7 @@ from collage.rules import (
     OpPredicatePartitionRule,
     UnionPartitionRule,
 )
+from collage.rules.base import PartitionSpec
 
 EVERY_NODE = OpPredicatePartitionRule(lambda node: True)
 

@@ -11,8 +11,9 @@ from tvm.relax.dpl import is_const, is_op, is_tuple, is_tuple_get_item, wildcard
 from tvm.script import relax as R
 
 from collage.graph import DataflowGraph
-from collage.graph.candidates import CandidateSet, PartitionSpec
+from collage.graph.candidates import CandidateSet
 from collage.rules import CompositePartitionRule, DFPatternPartitionRule, PatternMatch, UnionPartitionRule, library_rule
+from collage.rules.base import PartitionSpec
 
 
 def graph_of(build: Callable[..., Any], *shapes: tuple[int, ...]) -> DataflowGraph:

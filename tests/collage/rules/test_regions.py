@@ -7,8 +7,8 @@ from networks import GET, IN, A, B, E, I, Nodes, O, cell_network, chain, found, 
 from random_graphs import graphs, is_acyclic, is_convex
 
 from collage.graph import DataflowGraph, DataflowNode, NodeKind, OpKind
-from collage.graph.candidates import PartitionSpec
 from collage.rules import graph_rule
+from collage.rules.base import PartitionSpec
 from collage.rules.maximal import maximal_regions
 from collage.rules.regions import runs
 from collage.rules.units import units_of

@@ -35,7 +35,7 @@ def describe_with(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cpuinfo: str 
 
 
 def test_the_fingerprint_is_the_same_in_another_process() -> None:
-    code = "from collage.runtime.device_info import describe; print(describe().fingerprint)"
+    code = "from collage.runtime.device_info import describe_device; print(describe_device().fingerprint)"
     other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert other.stdout.strip() == device.describe().fingerprint
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import combinations
 
-from tests.collage.graph.random_graphs import graphs, is_acyclic, is_convex
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collage.backends.base import Availability, Backend, Style
 from collage.cost import Cost
 from collage.graph import DataflowGraph, IndexSet, NodeKind, OpKind, SubGraph, SubGraphConfig
-from collage.graph.candidates import HOST, CandidatePartition, CandidateSet, PartitionSpec
+from collage.graph.candidates import HOST, CandidatePartition, CandidateSet
 from collage.rules import (
     CombineHorizontalAnchors,
     CombinePartitionRule,
@@ -25,8 +24,10 @@ from collage.rules import (
     graph_rule,
     native_rule,
 )
+from collage.rules.base import PartitionSpec
 from collage.search.coalescing import MAX_SIBLINGS, coalesced
 from collage.search.problem import Partitioning, execution_order
+from tests.collage.graph.random_graphs import graphs, is_acyclic, is_convex
 
 E, A, B, I = OpKind.ELEMENTWISE, OpKind.ANCHOR, OpKind.BROADCAST, OpKind.INJECTIVE  # noqa: E741
 Parts = list[list[int]]

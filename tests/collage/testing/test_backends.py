@@ -14,9 +14,9 @@ from collage.backends.onnx.openvino import OpenVINOBackend
 from collage.backends.tvm.backend import TVMBackend
 from collage.backends.winograd import WinogradBackend
 from collage.errors import CodegenError
-from collage.graph.candidates import CandidatePartition, PartitionSpec
+from collage.graph.candidates import CandidatePartition
 from collage.graph.dataflow_graph import DataflowGraph
-from collage.rules.base import PartitionRule, candidate_of
+from collage.rules.base import PartitionRule, PartitionSpec, candidate_of
 from collage.testing import BackendConformance
 from collage.testing.networks import Network, attention, look_up, one_operator
 from tests.collage.testing.running import failure

@@ -111,7 +111,7 @@ class CutlassBackend(CudaBackend):
         computation = read_computation(composite.result, composite.bound)
         kernels, key = self._wanted(computation)
         libraries = self.compile(kernels)
-        entries, packed = cutlass_libraries.describe(libraries)
+        entries, packed = cutlass_libraries.describe_libraries(libraries)
         operands = Operands(composite)
         header = {
             "op": computation.kind,
