@@ -27,7 +27,7 @@ from rich.table import Table
 from benchmarks.workloads import build
 from collage.estimate import Workload
 from collage.graph.candidates import HOST, CandidatePartition
-from collage.graph.dataflow_graph import DataflowGraph
+from collage.graph.from_relax import read_graph
 from collage.graph.index_set import IndexSet
 from collage.graph.sub_graph import SubGraph
 from collage.measure.artifact import Artifact, prepare
@@ -76,7 +76,7 @@ def measure(name: str, records: Path, turns: int) -> dict[str, Any]:
         folder = Path(temporary)
         plan = partition(build(name), records=records, threads=threads, confirm_end_to_end=False)
         backends = list(plan.backends.values())
-        graph = DataflowGraph.from_module(plan.module)
+        graph = read_graph(plan.module)
         reference = ReferenceRun(plan.module, graph, threads)
         factory = WorkloadFactory(plan.module, graph, plan.backends, threads, reference.values)
         chosen = [

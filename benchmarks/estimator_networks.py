@@ -26,6 +26,7 @@ from collage.estimate import Workload
 from collage.frontend import load
 from collage.graph.candidates import HOST, CandidatePartition, CandidateSet
 from collage.graph.dataflow_graph import DataflowGraph
+from collage.graph.from_relax import read_graph
 from collage.measure.workloads import WorkloadFactory
 from collage.records import Record, RecordDatabase, read_log
 from collage.records.key import Composites
@@ -68,7 +69,7 @@ class Network:
         self.backends = backends
         self.threads = threads
         self.module: Any = load(build(name))
-        self.graph = DataflowGraph.from_module(self.module)
+        self.graph = read_graph(self.module)
         self.candidates = enumerate_candidates(self.graph, backends)
 
     @cached_property

@@ -22,7 +22,7 @@ from collage.confirm.ties import simplest
 from collage.cost import Cost
 from collage.errors import CollageError
 from collage.graph.candidates import HOST, CandidatePartition, CandidateSet
-from collage.graph.dataflow_graph import DataflowGraph
+from collage.graph.from_relax import read_graph
 from collage.measure.plan_runner import PlanRunner
 from collage.measure.reference import ReferenceRun
 from collage.measure.statistics import paired_ratio
@@ -143,7 +143,7 @@ def partitioning_seconds(
     times = {}
     for _ in range(2):  # the first round warms up: imports, caches of TVM and of the model
         marks = [time.perf_counter()]
-        graph = DataflowGraph.from_module(module)
+        graph = read_graph(module)
         candidates = enumerate_candidates(graph, backends)
         marks.append(time.perf_counter())
         factory = WorkloadFactory(module, graph, backends, threads)

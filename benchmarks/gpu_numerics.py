@@ -150,14 +150,14 @@ def reference(case: str, dtype: str, folder: Path) -> str:
     import collage
     from benchmarks.gpu_race import error_of
     from benchmarks.onnx_torch import to_torch
-    from collage.graph.dataflow_graph import DataflowGraph
+    from collage.graph.from_relax import read_graph
     from collage.measure.reference import ReferenceRun
 
     torch.set_num_threads(1)
     model = CASES[case](dtype)
     inputs = list(random_inputs(model, seed=1).values())
     module = collage.load(model, device="cuda")
-    graph = DataflowGraph.from_module(module)
+    graph = read_graph(module)
     run = ReferenceRun(module, graph, 1, inputs)
     indices = [*graph.inputs, *graph.coverable]
     values = {index: run.values([index]) for index in indices}
@@ -208,7 +208,7 @@ def largest(backend: Backend, case: str, dtype: str, folder: Path, most: int) ->
     """A backend's largest candidates of a case, each structure once; said where there are none."""
     import collage
     from collage.errors import CollageError
-    from collage.graph.dataflow_graph import DataflowGraph
+    from collage.graph.from_relax import read_graph
     from collage.measure.workloads import WorkloadFactory
     from collage.rules.base import PartitionSpec
 
@@ -220,7 +220,7 @@ def largest(backend: Backend, case: str, dtype: str, folder: Path, most: int) ->
 
     try:
         module = collage.load(CASES[case](dtype), device="cuda")
-        graph = DataflowGraph.from_module(module)
+        graph = read_graph(module)
         rule = backend.rule()
         factory = WorkloadFactory(module, graph, {backend.name: backend}, 1, known)
         workloads = dict.fromkeys(map(factory.of, rule.all_candidates(graph, PartitionSpec(rule, backend.name))))

@@ -24,7 +24,7 @@ from collage.cost import Cost
 from collage.estimate import Workload
 from collage.frontend import load
 from collage.graph.candidates import HOST, CandidatePartition
-from collage.graph.dataflow_graph import DataflowGraph
+from collage.graph.from_relax import read_graph
 from collage.measure.protocol import Protocol
 from collage.measure.transitions import transition_costs
 from collage.measure.workloads import WorkloadFactory
@@ -58,7 +58,7 @@ class Replay:
 
     def __init__(self, model: Any, backends: Mapping[str, Backend], threads: int, records: RecordDatabase) -> None:
         module = load(model)
-        self.graph = DataflowGraph.from_module(module)
+        self.graph = read_graph(module)
         self.candidates = gather_candidates(self.graph, [PartitionSpec(b.rule(), n) for n, b in backends.items()])
         factory = WorkloadFactory(module, self.graph, backends, threads)
         self.workload = {c: factory.of(c) for c in self.candidates if c.backend != HOST}

@@ -28,7 +28,7 @@ from collage.backends.base import Backend
 from collage.compile.lowering import lowering_of
 from collage.errors import CollageError
 from collage.estimate import Workload
-from collage.graph.dataflow_graph import DataflowGraph
+from collage.graph.from_relax import read_graph
 from collage.measure.artifact import prepare
 from collage.plugins import load as plugin
 from collage.records import Record, read_log
@@ -120,7 +120,7 @@ def product(workload: Workload) -> str:
 def on_cuda(name: str) -> dict[str, Any]:
     """The candidates on CUDA, in half precision, and what the engines are told of a sample."""
     module = collage.load(build(name, dtype="float16"), device="cuda")
-    graph = DataflowGraph.from_module(module)
+    graph = read_graph(module)
     found = {}
     for backend_name in _CUDA:
         settings = {"arch": "sm_90"} if backend_name in ("tvm-cuda", "cutlass") else {}

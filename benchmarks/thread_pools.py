@@ -102,7 +102,7 @@ def convolution(name: str, threads: int, channels: int, seed: int) -> Callable[[
     from collage.compile.build import build
     from collage.compile.rewrite import apply
     from collage.graph.candidates import CandidatePartition
-    from collage.graph.dataflow_graph import DataflowGraph
+    from collage.graph.from_relax import read_graph
     from collage.graph.sub_graph import SubGraph
 
     rng = np.random.default_rng(seed)
@@ -114,7 +114,7 @@ def convolution(name: str, threads: int, channels: int, seed: int) -> Callable[[
             out = builder.emit_output(relax.op.nn.conv2d(x, weight, padding=(1, 1)))
         builder.emit_func_output(out)
     module = relax.transform.CanonicalizeBindings()(builder.get())
-    graph = DataflowGraph.from_module(module)
+    graph = read_graph(module)
     backend = plugins.load("backends", name)
     whole = CandidatePartition(SubGraph(graph, graph.coverable), name)
     model = build(apply(module, graph, [whole], {name: backend}), [backend], threads).load()

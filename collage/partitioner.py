@@ -28,8 +28,8 @@ from collage.errors import NoCoverError, SearchInterrupted
 from collage.estimate import CostEstimator, Workload
 from collage.frontend import load
 from collage.graph.candidates import HOST, CandidatePartition
-from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.description import describe_module, structure_hash
+from collage.graph.from_relax import read_graph
 from collage.interrupt import interruptible
 from collage.measure.plan_runner import PlanRunner
 from collage.measure.protocol import candidate_protocol, end_to_end
@@ -145,7 +145,7 @@ class _Session:
         self.reporter = reporter
         self.device = device
         self.network = structure_hash(describe_module(module))
-        self.graph = DataflowGraph.from_module(module)
+        self.graph = read_graph(module)
         self.reference = ReferenceRun(module, self.graph, threads, inputs, seed)
         self.workloads = WorkloadFactory(module, self.graph, backends, threads, self.reference.values)
         self.costed: set[Workload] = set()

@@ -25,6 +25,7 @@ from collage.frontend.passes.layout import for_device
 from collage.graph.candidates import HOST, CandidatePartition
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.description import describe_module, structure_hash
+from collage.graph.from_relax import read_graph
 from collage.graph.index_set import IndexSet
 from collage.graph.sub_graph import SubGraph
 from collage.search.problem import execution_order
@@ -169,7 +170,7 @@ class Plan:
 
     def partitioned(self) -> Any:
         """Phase 4: the module with one function per partition."""
-        graph = DataflowGraph.from_module(self.module)
+        graph = read_graph(self.module)
         return apply(self.module, graph, self.placement(graph), self.backends)
 
     def compile(self) -> CompiledExecutable:
@@ -288,7 +289,7 @@ def _from_dict(data: Mapping[str, Any], module: Any) -> Plan:
 
 def _check(plan: Plan, source: Path) -> None:
     """An edited plan has to be a legal cover, and its nodes have to be those it names."""
-    graph = DataflowGraph.from_module(plan.module)
+    graph = read_graph(plan.module)
     for number, partition in enumerate(plan.partitions):
         if any(not 0 <= i < len(graph.nodes) for i in partition.nodes) or not partition.nodes:
             raise PlanError(

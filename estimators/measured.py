@@ -17,7 +17,7 @@ from pathlib import Path
 from collage.cost import Cost
 from collage.errors import CodegenError
 from collage.estimate import CostEstimator, Samples, Workload, device_kind
-from collage.graph.dataflow_graph import DataflowGraph
+from collage.graph.from_relax import read_graph
 from collage.measure.artifact import Artifact, Preparation, prepare, prewarm, write_arrays
 from collage.measure.builder import build_all
 from collage.measure.check import WRONG, wrong_numbers
@@ -165,7 +165,7 @@ class _DeviceEstimator(CostEstimator):
         measured = runner.measure(self._job(rivals, artifacts, samples, folder))
         if not any(m.reason.startswith(WRONG) for m in measured):
             return measured
-        graph = DataflowGraph.from_module(rivals[0].module)
+        graph = read_graph(rivals[0].module)
         plain = ReferenceRun(rivals[0].module, graph, rivals[0].threads, samples.inputs, scheduled=False)
         if wrong_numbers(list(samples.outputs), plain.outputs, self.protocol.tolerance) is None:
             return measured
@@ -218,7 +218,7 @@ def cost_of(measurement: Measurement) -> Cost:
 def _samples(workload: Workload) -> Samples:
     if workload.samples is not None:
         return workload.samples()
-    graph = DataflowGraph.from_module(workload.module)
+    graph = read_graph(workload.module)
     run = ReferenceRun(workload.module, graph, workload.threads)
     return Samples(tuple(run.inputs), tuple(run.outputs))
 

@@ -29,7 +29,7 @@ from collage.cost import Cost
 from collage.errors import SearchInterrupted
 from collage.estimate import CostEstimator, Workload
 from collage.frontend import load
-from collage.graph.dataflow_graph import DataflowGraph
+from collage.graph.from_relax import read_graph
 from collage.interrupt import interruptible
 from collage.measure.protocol import candidate_protocol
 from collage.measure.reference import ReferenceRun
@@ -193,7 +193,7 @@ class _Collection:
 
     def _candidates(self, network: Any) -> list[Rivals]:
         module = load(network, device=self.device)
-        graph = DataflowGraph.from_module(module)
+        graph = read_graph(module)
         reference = ReferenceRun(module, graph, self.threads, seed=self.seed)
         factory = WorkloadFactory(module, graph, self.backends, self.threads, reference.values)
         specs = [PartitionSpec(backend.rule(), name) for name, backend in self.backends.items()]

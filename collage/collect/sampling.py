@@ -17,7 +17,7 @@ from collage.backends.base import Backend
 from collage.collect.variants import propose, skeleton, vary
 from collage.cost import Cost
 from collage.estimate import CostEstimator, Workload
-from collage.graph.dataflow_graph import DataflowGraph
+from collage.graph.from_relax import read_graph
 from collage.measure.workloads import WorkloadFactory
 from collage.rules.base import PartitionSpec
 
@@ -70,7 +70,7 @@ def draw_candidates(groups: Sequence[Rivals], most: int, rng: random.Random) -> 
 
 def whole_workloads(module: Any, backends: Mapping[str, Backend], threads: int) -> Rivals:
     """A module as one partition, on each backend whose rules take it whole."""
-    graph = DataflowGraph.from_module(module)
+    graph = read_graph(module)
     factory = WorkloadFactory(module, graph, backends, threads)
     found = [
         candidate

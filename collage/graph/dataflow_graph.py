@@ -99,18 +99,6 @@ class DataflowGraph:
         self.escaping = IndexSet(result)
 
     @classmethod
-    def from_module(cls, mod: Any, function: str = "main") -> DataflowGraph:
-        """The graph of one Relax function in A-normal form whose body is one dataflow block, weights inline.
-
-        Raises
-        ------
-        FrontendError: the function is missing or of another form; the message says how.
-        """
-        from collage.graph.from_relax import read_function
-
-        return read_function(mod, function)
-
-    @classmethod
     def from_edges(
         cls,
         nodes: Iterable[tuple[str, OpKind | NodeKind, Sequence[int]]],

@@ -17,12 +17,20 @@ from collage.graph.dataflow_graph import DataflowGraph, NodeSpec
 from collage.graph.kinds import NodeKind, OpKind, ValueKind, call_kind
 
 
-def read_function(mod: tvm.IRModule, name: str) -> DataflowGraph:
-    """The graph of the function `name`.
+def read_graph(mod: tvm.IRModule, name: str = "main") -> DataflowGraph:
+    """Return the dataflow graph of one Relax function.
+
+    Parameters
+    ----------
+    mod
+        Module in canonical form (`collage.frontend`).
+    name
+        Name of the function.
 
     Raises
     ------
-    FrontendError: there is no such Relax function, or it is not one dataflow block of calls, tuples and projections.
+    FrontendError
+        There is no such Relax function, or it is not one dataflow block of calls, tuples and projections.
     """
     function = next((f for gvar, f in mod.functions.items() if gvar.name_hint == name), None)
     if not isinstance(function, relax.Function):

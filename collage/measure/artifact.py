@@ -23,6 +23,7 @@ from collage.compile.rewrite import Partition, function_type, partition_function
 from collage.estimate import Workload
 from collage.graph.candidates import CandidatePartition
 from collage.graph.dataflow_graph import DataflowGraph
+from collage.graph.from_relax import read_graph
 from collage.graph.index_set import IndexSet
 from collage.graph.sub_graph import SubGraph
 
@@ -101,7 +102,7 @@ def prepare(workload: Workload, directory: Path) -> Preparation:
 
 def _partition(workload: Workload) -> tuple[DataflowGraph, Partition]:
     """The graph of a workload's module, and the function that all of it is."""
-    graph = DataflowGraph.from_module(workload.module)
+    graph = read_graph(workload.module)
     inside = graph.coverable
     order = list(inside)
     composites = tuple((label, IndexSet(order[p] for p in positions)) for label, positions in workload.composites)

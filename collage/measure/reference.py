@@ -27,6 +27,7 @@ from collage.frontend.passes.precision import TO_DOUBLE, TO_SINGLE, Widening, ca
 from collage.frontend.specs import input_specs, output_specs
 from collage.graph.candidates import HOST, CandidatePartition
 from collage.graph.dataflow_graph import DataflowGraph
+from collage.graph.from_relax import read_graph
 from collage.graph.index_set import IndexSet
 from collage.graph.kinds import NodeKind, OpKind, ValueKind
 from collage.graph.sub_graph import SubGraph
@@ -130,7 +131,7 @@ def _operator_by_operator(module: Any, threads: int, scheduled: bool) -> Any:
     """Compile with one kernel per operator; equal operators share it. Where a schedule does not compile, all of them
     are left plain: that a backend fails on an operator is found out by measuring, and costs a candidate, no network.
     """
-    graph = DataflowGraph.from_module(module)
+    graph = read_graph(module)
     native = TVMBackend()
     cover = []
     for index in graph.coverable:

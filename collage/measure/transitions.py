@@ -19,6 +19,7 @@ from collage.cost import Cost
 from collage.graph.candidates import CandidatePartition
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.description import describe_module, structure_hash
+from collage.graph.from_relax import read_graph
 from collage.graph.index_set import IndexSet
 from collage.graph.sub_graph import SubGraph
 from collage.measure.artifact import Artifact
@@ -67,7 +68,7 @@ def transition_costs(
 
 def _measure(backends: Sequence[Backend], threads: int, protocol: Protocol) -> dict[tuple[str, str], Cost]:
     module = two_convolutions()
-    graph = DataflowGraph.from_module(module)
+    graph = read_graph(module)
     run = ReferenceRun(module, graph, threads)
     found: dict[tuple[str, str], Measurement] = {}
     with tempfile.TemporaryDirectory(prefix="collage-") as name:
@@ -96,7 +97,7 @@ class _Pair:
 
 def _compile(pair: _Pair) -> Artifact:
     module = two_convolutions()
-    graph = DataflowGraph.from_module(module)
+    graph = read_graph(module)
     cover = [_candidate(graph, 0, pair.first), _candidate(graph, 1, pair.second)]
     partitioned = apply(module, graph, cover, {b.name: b for b in (pair.first, pair.second)})
     return prepare_plan(partitioned, [pair.first, pair.second], pair.threads, pair.folder)

@@ -25,6 +25,7 @@ from collage.compile.rewrite import apply
 from collage.estimate import Samples
 from collage.graph.candidates import HOST, CandidatePartition
 from collage.graph.dataflow_graph import DataflowGraph
+from collage.graph.from_relax import read_graph
 from collage.graph.index_set import IndexSet
 from collage.graph.sub_graph import SubGraph
 from collage.measure.artifact import prepare
@@ -177,7 +178,7 @@ class Subject:
 
     def __init__(self, module: Any) -> None:
         self.module = module
-        self.graph = DataflowGraph.from_module(module)
+        self.graph = read_graph(module)
         self.run = ReferenceRun(module, self.graph, threads=1)
 
     def factory(self, backend: Backend) -> WorkloadFactory:

@@ -19,7 +19,7 @@ from collage.compile.build import compile_partitioned
 from collage.compile.rewrite import apply
 from collage.errors import BackendUnavailableError, CodegenError, CompiledModelError
 from collage.graph.candidates import CandidatePartition
-from collage.graph.dataflow_graph import DataflowGraph
+from collage.graph.from_relax import read_graph
 from collage.graph.index_set import IndexSet
 from collage.graph.sub_graph import SubGraph
 from collage.runtime import devices
@@ -67,7 +67,7 @@ def one_partition(shapes: tuple[tuple[int, ...], ...], dtype: str, body: Body) -
             result = builder.emit_output(body(builder.emit, *params))
         builder.emit_func_output(result)
     module = relax.transform.CanonicalizeBindings()(builder.get())
-    graph = DataflowGraph.from_module(module)
+    graph = read_graph(module)
     backend = TVMCudaBackend(arch=ARCH)
     cover = [CandidatePartition(SubGraph(graph, graph.coverable), backend.name)]
     return apply(module, graph, cover, {backend.name: backend})
@@ -143,7 +143,7 @@ def test_calls_between_the_first_and_the_last_are_captured_where_that_is_allowed
             result = builder.emit_output(chain(builder.emit, x))
         builder.emit_func_output(result)
     module = relax.transform.CanonicalizeBindings()(builder.get())
-    graph = DataflowGraph.from_module(module)
+    graph = read_graph(module)
     backend = TVMCudaBackend(arch=ARCH)
     cover = [CandidatePartition(SubGraph(graph, IndexSet([i])), backend.name) for i in graph.coverable]
     partitioned = apply(module, graph, cover, {backend.name: backend})

@@ -165,10 +165,10 @@ def built(backends: list[Any]) -> Any:
     """The network with every product on the first backend that takes it, and the rest on TVM."""
     from collage.compile.rewrite import apply
     from collage.graph.candidates import HOST, PartitionSpec
-    from collage.graph.dataflow_graph import DataflowGraph
+    from collage.graph.from_relax import read_graph
 
     module = network()
-    graph = DataflowGraph.from_module(module)
+    graph = read_graph(module)
     chosen: list[Any] = []
     covered: set[int] = set()
     for backend in backends:

@@ -9,7 +9,7 @@ import pytest
 import collage
 from collage.confirm.contest import SEARCHED
 from collage.graph.candidates import HOST, CandidatePartition
-from collage.graph.dataflow_graph import DataflowGraph
+from collage.graph.from_relax import read_graph
 from collage.graph.index_set import IndexSet
 from collage.graph.sub_graph import SubGraph
 from collage.measure.plan_runner import PlanRunner, partition_seconds
@@ -44,7 +44,7 @@ def test_a_plan_says_what_was_searched_and_run_on_the_way(tuned: Tuned) -> None:
 
 def test_rivals_whose_partitions_have_the_same_names_are_not_mixed_up(tuned: Tuned) -> None:
     """Engines are found by name: the first partition of the halves is called what the whole is called."""
-    graph = DataflowGraph.from_module(tuned.module)
+    graph = read_graph(tuned.module)
     nodes = list(graph.coverable)
     middle = len(nodes) // 2
 

@@ -19,7 +19,7 @@ import collage.runtime
 from benchmarks.workloads import build, random_inputs
 from collage.errors import ModelInputError, PlanError
 from collage.graph.candidates import HOST
-from collage.graph.dataflow_graph import DataflowGraph
+from collage.graph.from_relax import read_graph
 from collage.records import RecordDatabase
 from tests.e2e.conftest import Tuned
 
@@ -46,7 +46,7 @@ def _assert_close(ours: np.ndarray, expected: np.ndarray) -> None:
 
 
 def test_the_plan_is_a_cover_and_was_confirmed_against_every_rival(tuned: Tuned) -> None:
-    graph = DataflowGraph.from_module(tuned.module)
+    graph = read_graph(tuned.module)
     covered = sorted(i for p in tuned.plan.partitions for i in p.nodes)
     assert covered == list(graph.coverable)
     names = {r.name for r in tuned.plan.confirmation.rivals}

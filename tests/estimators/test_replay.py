@@ -16,7 +16,7 @@ from collage.backends.onnx.openvino import OpenVINOBackend
 from collage.cost import Cost
 from collage.errors import RecordsError
 from collage.estimate import Workload
-from collage.graph.dataflow_graph import DataflowGraph
+from collage.graph.from_relax import read_graph
 from collage.measure.protocol import Protocol
 from collage.measure.workloads import WorkloadFactory
 from collage.records import Record, RecordDatabase, RecordKey, export_log
@@ -176,7 +176,7 @@ def test_what_cannot_be_replayed_is_a_clear_error(tmp_path: Path) -> None:
 def test_a_search_on_replayed_costs(tmp_path: Path) -> None:
     """Candidates by the rules of real backends, costs and transitions from a log: nothing is built or run."""
     module = convolutions()
-    graph = DataflowGraph.from_module(module)
+    graph = read_graph(module)
     backends: dict[str, Backend] = {b.name: b for b in (OpenVINOBackend(), ONNXRuntimeBackend())}
     factory = WorkloadFactory(module, graph, backends, threads=2)
     candidates = gather_candidates(graph, [PartitionSpec(b.rule(), b.name) for b in backends.values()])
@@ -205,11 +205,12 @@ sys.modules["openvino"] = sys.modules["onnxruntime"] = None
 from collage.backends.onnx.openvino import OpenVINOBackend
 from collage.rules.base import PartitionSpec
 from collage.graph.dataflow_graph import DataflowGraph
+from collage.graph.from_relax import read_graph
 from collage.testing.networks import convolutions
 from collage.measure.workloads import WorkloadFactory
 from estimators.replay import ReplayEstimator
 module = convolutions()
-graph = DataflowGraph.from_module(module)
+graph = read_graph(module)
 backend = OpenVINOBackend()
 found = PartitionSpec(backend.rule(), backend.name).candidates(graph)
 factory = WorkloadFactory(module, graph, {"openvino": backend}, 2)
@@ -219,7 +220,7 @@ print(ReplayEstimator(sys.argv[1]).estimate([factory.of(found[0])])[0])
 
 def test_the_backends_libraries_need_not_be_installed(tmp_path: Path) -> None:
     module = convolutions()
-    graph, backend = DataflowGraph.from_module(module), OpenVINOBackend()
+    graph, backend = read_graph(module), OpenVINOBackend()
     first = PartitionSpec(backend.rule(), backend.name).candidates(graph)[0]
     structure = WorkloadFactory(module, graph, {"openvino": backend}, 2).of(first).structure
     source = log(tmp_path, record(structure, 4e-3, backend="openvino"))

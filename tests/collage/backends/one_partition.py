@@ -15,6 +15,7 @@ from collage.compile.build import build, compile_partitioned
 from collage.compile.rewrite import apply
 from collage.graph.candidates import CandidatePartition
 from collage.graph.dataflow_graph import DataflowGraph
+from collage.graph.from_relax import read_graph
 from collage.rules.base import PartitionSpec
 from collage.runtime import engines
 from collage.testing import fresh
@@ -40,7 +41,7 @@ def network(dtype: str, shapes: Shapes, body: Body) -> Any:
 
 
 def candidates(backend: Backend, module: Any) -> tuple[DataflowGraph, list[CandidatePartition]]:
-    graph = DataflowGraph.from_module(module)
+    graph = read_graph(module)
     return graph, backend.rule().all_candidates(graph, PartitionSpec(backend.rule(), backend.name))
 
 

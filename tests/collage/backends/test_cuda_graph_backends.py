@@ -25,7 +25,7 @@ from collage.backends.onnx.half_precision import export_any_float, refusal
 from collage.errors import CodegenError, CompiledModelError, PluginError
 from collage.frontend import load
 from collage.frontend.passes.layout import for_device
-from collage.graph.dataflow_graph import DataflowGraph
+from collage.graph.from_relax import read_graph
 from collage.measure.reference import ReferenceRun
 from collage.rules.base import PartitionSpec
 from collage.runtime.engines import tensorrt as tensorrt_engine
@@ -58,14 +58,14 @@ def test_a_half_network_is_exported_in_half_and_means_the_same(name: str, device
     """Also where its convolutions have their channels last, as on a CUDA device."""
     proto = build(name, dtype="float16")
     module = for_device(load(proto), device)
-    graph = DataflowGraph.from_module(module)
+    graph = read_graph(module)
     assert {graph.nodes[i].op for i in graph.coverable if refusal(graph.nodes[i])} <= {"tuple"}
     inputs = list(inputs_of(proto, seed=1).values())
     exported = export_any_float(module["main"], name)
     onnx.checker.check_model(exported, full_check=True)
     kinds = {tensor.data_type for tensor in exported.graph.initializer}
     assert onnx.TensorProto.FLOAT16 in kinds and onnx.TensorProto.FLOAT not in kinds
-    expected = ReferenceRun(module, DataflowGraph.from_module(module), 1, inputs).outputs
+    expected = ReferenceRun(module, read_graph(module), 1, inputs).outputs
     for ours, reference in zip(in_onnx_runtime(exported, inputs), expected, strict=True):
         assert ours.dtype == np.float16
         scale = np.abs(reference.astype("float32")).max()
@@ -91,7 +91,7 @@ def test_both_types_in_one_partition_are_refused() -> None:
 @pytest.mark.parametrize("name", ["tiny_resnet", "tiny_bert"])
 def test_the_rule_finds_the_whole_network(make: type[Backend], dtype: str, name: str) -> None:
     """But for what has to do with integers alone."""
-    graph = DataflowGraph.from_module(load(build(name, dtype=dtype)))
+    graph = read_graph(load(build(name, dtype=dtype)))
     rule = make().rule()
     found = rule.all_candidates(graph, PartitionSpec(rule, make().name))
     assert max(len(c.sub_graph.inside) for c in found) >= len(graph.coverable) - 1

@@ -20,7 +20,7 @@ from collage.backends.onnx.export import graph as onnx_graph
 from collage.backends.onnx.onnxruntime import ONNXRuntimeBackend
 from collage.backends.onnx.openvino import OpenVINOBackend, unsupported_by_openvino
 from collage.errors import CodegenError
-from collage.graph.dataflow_graph import DataflowGraph
+from collage.graph.from_relax import read_graph
 
 op, nn = relax.op, relax.op.nn
 X: Spec = ((2, 4, 6, 6), "float32")
@@ -58,7 +58,7 @@ def test_says_how_to_get_what_is_missing(backend: Backend, monkeypatch: pytest.M
 
 def test_the_rule_finds_the_whole_of_a_supported_network(backend: Backend) -> None:
     module = module_of(lambda x: nn.relu(nn.conv2d(x, weight(4, 4, 3, 3), 1, 1)), X)
-    graph = DataflowGraph.from_module(relax.transform.Normalize()(module))
+    graph = read_graph(relax.transform.Normalize()(module))
     found = backend.rule().all_candidates(graph, _spec(backend))
     assert graph.coverable in [candidate.sub_graph.inside for candidate in found]
 
@@ -181,7 +181,7 @@ def test_a_network_runs_inside_one_compiled_module(backend: Backend) -> None:
         return op.add(nn.max_pool2d(y, 3, 1, padding=1), op.sigmoid(y))
 
     module = relax.transform.Normalize()(module_of(network, X))
-    graph = DataflowGraph.from_module(module)
+    graph = read_graph(module)
     nodes = list(graph.coverable)
     halves = [CandidatePartition(SubGraph(graph, IndexSet(part)), backend.name) for part in (nodes[:3], nodes[3:])]
     executable = compile_partitioned(apply(module, graph, halves, {backend.name: backend}), [backend], threads=1)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tvm import relax
 
-from collage.graph.dataflow_graph import DataflowGraph
+from collage.graph.from_relax import read_graph
 from collage.measure.reference import ReferenceRun
 
 
@@ -28,6 +28,6 @@ def test_rows_of_infinities(
     module = builder.get()
     array = np.random.default_rng(0).standard_normal((4, 6, 33)).astype("float32")
     array[1], array[2] = -np.inf, np.inf
-    run = ReferenceRun(module, DataflowGraph.from_module(module), 1, [array], scheduled=scheduled)
+    run = ReferenceRun(module, read_graph(module), 1, [array], scheduled=scheduled)
     axes = None if axis is None else tuple(axis)
     np.testing.assert_array_equal(run.outputs[0], expected(array, axis=axes, keepdims=keepdims))

@@ -20,8 +20,8 @@ from collage.collect.sampling import draw_candidates
 from collage.cost import Cost
 from collage.errors import CollageError
 from collage.frontend import load
-from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.description import describe_module, structure_hash
+from collage.graph.from_relax import read_graph
 from collage.measure.reference import ReferenceRun
 from collage.records import RecordDatabase
 from collage.rules.base import PartitionSpec
@@ -41,7 +41,7 @@ def test_a_family_gives_networks_that_can_be_covered(turn: int) -> None:
     for round_ in range(2):
         name, module = draw_network(5, turn + round_ * len(TURNS))
         assert name == TURNS[turn].__name__
-        graph = DataflowGraph.from_module(load(module))
+        graph = read_graph(load(module))
         specs = [PartitionSpec(backend.rule(), backend.name) for backend in (TVMBackend(), ONNXRuntimeBackend())]
         assert {c.backend for c in gather_candidates(graph, specs)} >= {"tvm", "onnxruntime"}
 
@@ -55,10 +55,10 @@ def test_the_same_numbers_draw_the_same_block_and_others_another() -> None:
 
 
 def test_activations_keep_their_magnitude_through_a_deep_block() -> None:
-    depths = {turn: len(DataflowGraph.from_module(load(draw_network(5, turn)[1])).nodes) for turn in each_family()}
+    depths = {turn: len(read_graph(load(draw_network(5, turn)[1])).nodes) for turn in each_family()}
     deepest = max(depths, key=depths.__getitem__)
     module = load(draw_network(5, deepest)[1])
-    graph = DataflowGraph.from_module(module)
+    graph = read_graph(module)
     (result,) = ReferenceRun(module, graph, threads=1).outputs
     assert depths[deepest] > 40
     assert np.isfinite(result).all() and 1e-3 < np.abs(result).max() < 1e4

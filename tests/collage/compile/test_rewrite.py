@@ -17,8 +17,8 @@ from collage.compile.build import compile_partitioned
 from collage.compile.rewrite import apply, extract, with_outputs
 from collage.cost import Cost
 from collage.graph.candidates import HOST, CandidatePartition
-from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.description import describe_module, structure_hash
+from collage.graph.from_relax import read_graph
 from collage.graph.index_set import IndexSet
 from collage.graph.sub_graph import SubGraph
 from collage.measure.reference import ReferenceRun
@@ -39,7 +39,7 @@ def network() -> tuple[Any, Any]:
 
 def test_the_workload_of_a_candidate_is_described_as_its_extracted_module_is(network: tuple[Any, Any]) -> None:
     _, module = network
-    graph = DataflowGraph.from_module(module)
+    graph = read_graph(module)
     factory = WorkloadFactory(module, graph, BACKENDS, threads=1)
     candidates = gather_candidates(graph, [PartitionSpec(b.rule(), name) for name, b in BACKENDS.items()])
     checked = [c for c in candidates if c.backend != HOST]
@@ -53,7 +53,7 @@ def test_the_workload_of_a_candidate_is_described_as_its_extracted_module_is(net
 
 def test_equal_blocks_of_a_network_share_their_structure() -> None:
     module = collage.load(build("tiny_bert"))
-    graph = DataflowGraph.from_module(module)
+    graph = read_graph(module)
     factory = WorkloadFactory(module, graph, BACKENDS, threads=1)
     softmax = [i for i in graph.coverable if graph.nodes[i].op == "relax.nn.softmax"]
     assert len(softmax) == 2
@@ -64,7 +64,7 @@ def test_equal_blocks_of_a_network_share_their_structure() -> None:
 @pytest.mark.parametrize("preferred", ["tvm", "onnxruntime"])
 def test_a_partitioned_network_computes_what_the_network_computes(network: tuple[Any, Any], preferred: str) -> None:
     model, module = network
-    graph = DataflowGraph.from_module(module)
+    graph = read_graph(module)
     candidates = gather_candidates(graph, [PartitionSpec(b.rule(), name) for name, b in BACKENDS.items()])
 
     def estimate(asked: Any) -> list[Cost]:
@@ -85,7 +85,7 @@ def test_a_partitioned_network_computes_what_the_network_computes(network: tuple
 
 def test_native_partitions_that_differ_in_weights_only_share_one_kernel() -> None:
     module = collage.load(build("tiny_bert"))
-    graph = DataflowGraph.from_module(module)
+    graph = read_graph(module)
     norms = [i for i in graph.coverable if graph.nodes[i].op == "relax.nn.layer_norm"]
     cover = [CandidatePartition(SubGraph(graph, IndexSet([i])), "tvm" if i in norms else HOST) for i in graph.coverable]
     partitioned = apply(module, graph, execution_order(graph, cover), BACKENDS)
@@ -104,7 +104,7 @@ def test_a_sub_graph_with_two_exits_gives_both() -> None:
             result = builder.emit_output(relax.op.add(b, c))
         builder.emit_func_output(result)
     module = builder.get()
-    graph = DataflowGraph.from_module(module)
+    graph = read_graph(module)
     order = list(graph.coverable)
     extracted = extract(module, SubGraph(graph, IndexSet(order[:3])))
     assert isinstance(extracted["main"].ret_ty, relax.TupleType)
@@ -142,7 +142,7 @@ def test_scalars_that_an_operator_cannot_fold_become_arguments_of_its_kernel() -
             result = builder.emit_output(relax.op.multiply(b, relax.const(2.0, "float32")))
         builder.emit_func_output(result)
     module = builder.get()
-    graph = DataflowGraph.from_module(module)
+    graph = read_graph(module)
     inputs = [np.arange(6, dtype="float32").reshape(2, 3), np.array([[True, False, True], [False, True, False]])]
     run = ReferenceRun(module, graph, 1, inputs)
     np.testing.assert_array_equal(run.outputs[0], np.array([-2.0, 8.0, -2.0], dtype="float32"))

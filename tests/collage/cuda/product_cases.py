@@ -14,6 +14,7 @@ from tvm import relax
 from collage.compile import rewrite
 from collage.graph.candidates import CandidatePartition
 from collage.graph.dataflow_graph import DataflowGraph
+from collage.graph.from_relax import read_graph
 from collage.rules.base import PartitionSpec
 
 op, nn = relax.op, relax.op.nn
@@ -65,7 +66,7 @@ def constant(shape: Shape, seed: int = 100) -> Callable[[Any], Any]:
 
 def candidates(module: Any, backend: Any) -> tuple[DataflowGraph, list[CandidatePartition]]:
     """Everything that a backend's rule finds."""
-    graph = DataflowGraph.from_module(module)
+    graph = read_graph(module)
     return graph, PartitionSpec(backend.rule(), backend.name).candidates(graph)
 
 

@@ -24,6 +24,7 @@ from collage.compile.rewrite import apply
 from collage.errors import CompiledModelError
 from collage.graph.candidates import CandidatePartition
 from collage.graph.dataflow_graph import DataflowGraph
+from collage.graph.from_relax import read_graph
 from collage.rules.base import PartitionSpec
 from collage.runtime import blob as blobs
 from collage.runtime import engines
@@ -49,7 +50,7 @@ def _emulation() -> None:
 def whole(case: Case, backend: CudnnBackend, dtype: str) -> tuple[Any, DataflowGraph, CandidatePartition]:
     """A case as one partition."""
     module = case.module(dtype)
-    graph = DataflowGraph.from_module(module)
+    graph = read_graph(module)
     found = backend.rule().all_candidates(graph, PartitionSpec(backend.rule(), backend.name))
     chosen = [c for c in found if c.sub_graph.inside == graph.coverable]
     assert [label for c in chosen for label, _ in c.composites] == [case.label]

@@ -18,6 +18,7 @@ from collage.compile.rewrite import partition_function
 from collage.errors import PluginError
 from collage.graph.candidates import CandidatePartition
 from collage.graph.dataflow_graph import DataflowGraph
+from collage.graph.from_relax import read_graph
 from collage.rules.base import PartitionSpec
 from collage.runtime.blob import unpack
 
@@ -27,7 +28,7 @@ op, nn = relax.op, relax.op.nn
 
 
 def candidates(module: Any) -> tuple[DataflowGraph, list[CandidatePartition]]:
-    graph, rule = DataflowGraph.from_module(module), CudnnBackend().rule()
+    graph, rule = read_graph(module), CudnnBackend().rule()
     return graph, rule.all_candidates(graph, PartitionSpec(rule, "cudnn"))
 
 

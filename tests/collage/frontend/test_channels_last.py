@@ -14,7 +14,7 @@ from benchmarks.workloads import build
 from collage.frontend import input_specs, load, output_specs
 from collage.frontend.passes.layout import channels_last, for_device, in_planes, in_planes_alone
 from collage.frontend.passes.rewriting import bindings, call_to
-from collage.graph.dataflow_graph import DataflowGraph
+from collage.graph.from_relax import read_graph
 from collage.measure.reference import ReferenceRun
 
 op, nn = relax.op, relax.op.nn
@@ -86,7 +86,7 @@ def test_transpositions_are_left_at_the_ends_only_and_the_numbers_stay(name: str
     assert operators(converted) - operators(module) == ends.get(name, Counter({"relax.permute_dims": 1}))
     assert operators(module) - operators(converted) == Counter()
     assert channels_last(converted) is converted
-    runs = [ReferenceRun(m, DataflowGraph.from_module(m), 1) for m in (module, converted)]
+    runs = [ReferenceRun(m, read_graph(m), 1) for m in (module, converted)]
     for before, after in zip(runs[0].outputs, runs[1].outputs, strict=True):
         np.testing.assert_allclose(after.astype("float64"), before.astype("float64"), rtol=2e-3, atol=2e-3)
 

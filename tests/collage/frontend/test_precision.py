@@ -17,7 +17,7 @@ from benchmarks.workloads import build, random_inputs
 from collage.frontend import load
 from collage.frontend.passes.constants import value_of
 from collage.frontend.passes.precision import dtypes_of, widened, widened_module
-from collage.graph.dataflow_graph import DataflowGraph
+from collage.graph.from_relax import read_graph
 from collage.measure.check import wrong_numbers
 from collage.measure.reference import ReferenceRun
 
@@ -37,14 +37,14 @@ def test_the_reference_of_a_half_network_is_the_network_in_float32(name: str) ->
     inputs = random_inputs(proto, seed=1)
     module = load(proto)
     assert {"float16"} == dtypes_of(module["main"]) - {"int64", "bool"}
-    run = ReferenceRun(module, DataflowGraph.from_module(module), threads=1, inputs=list(inputs.values()))
+    run = ReferenceRun(module, read_graph(module), threads=1, inputs=list(inputs.values()))
     assert {array.dtype.name for array in run.outputs} == {"float16"}
     assert wrong_numbers(run.outputs, in_onnx_runtime(proto, inputs), tolerance=1e-4) is None
 
 
 def test_every_node_has_a_reference_value_of_its_own_type() -> None:
     module = load(build("tiny_resnet", dtype="float16"))
-    graph = DataflowGraph.from_module(module)
+    graph = read_graph(module)
     values = ReferenceRun(module, graph, threads=1).values(list(graph.coverable))
     assert {array.dtype.name for array in values} == {"float16"}
     assert all(np.isfinite(array).all() for array in values)

@@ -9,6 +9,7 @@ from tvm.script import relax as R
 
 from collage.errors import FrontendError
 from collage.graph import DataflowGraph, IndexSet, NodeKind, OpKind, SubGraph, ValueKind
+from collage.graph.from_relax import read_graph
 
 
 def module_of(build, *shapes: tuple[int, ...]) -> tvm.IRModule:  # type: ignore[no-untyped-def]
@@ -29,7 +30,7 @@ def test_nodes_edges_and_order() -> None:
         first = builder.emit(op.add(x, weight))
         return op.multiply(builder.emit(op.nn.relu(first)), builder.emit(op.add(first, weight)))
 
-    graph = DataflowGraph.from_module(module_of(build, (2, 4)))
+    graph = read_graph(module_of(build, (2, 4)))
     assert [n.op for n in graph.nodes] == [
         "input",
         "constant",
@@ -53,7 +54,7 @@ def test_tuples_projections_and_shapes() -> None:
         joined = builder.emit(op.concat([right, left], 1))
         return builder.emit(op.reshape(joined, (8,)))
 
-    graph = DataflowGraph.from_module(module_of(build, (2, 4)))
+    graph = read_graph(module_of(build, (2, 4)))
     assert [n.kind for n in graph.nodes] == [
         NodeKind.INPUT,
         NodeKind.CALL,
@@ -72,7 +73,7 @@ def test_several_results_escape() -> None:
         first = builder.emit(op.nn.relu(x))
         return relax.Tuple([first, builder.emit(op.abs(first))])
 
-    graph = DataflowGraph.from_module(module_of(build, (2, 4)))
+    graph = read_graph(module_of(build, (2, 4)))
     assert [(n.op, n.escapes) for n in graph.nodes] == [
         ("input", False),
         ("relax.nn.relu", False),
@@ -84,13 +85,13 @@ def test_several_results_escape() -> None:
 def test_a_missing_function_and_a_wrong_form_are_clear_errors() -> None:
     mod = module_of(lambda builder, x: builder.emit(op.nn.relu(x)), (2, 4))
     with pytest.raises(FrontendError, match=r"no Relax function 'other'.*main"):
-        DataflowGraph.from_module(mod, "other")
+        read_graph(mod, "other")
     builder = relax.BlockBuilder()
     x = relax.Var("x", R.Tensor((2, 4), "float32"))
     with builder.function("main", [x]):
         builder.emit_func_output(builder.emit(op.nn.relu(x)))
     with pytest.raises(FrontendError, match="one dataflow block"):
-        DataflowGraph.from_module(builder.get())
+        read_graph(builder.get())
 
 
 def test_synthetic_graphs_are_checked() -> None:

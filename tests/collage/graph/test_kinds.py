@@ -10,7 +10,8 @@ from tvm import relax, te
 from tvm.relax import op
 from tvm.script import relax as R
 
-from collage.graph import DataflowGraph, OpKind
+from collage.graph import OpKind
+from collage.graph.from_relax import read_graph
 from collage.graph.kinds import call_kind
 
 IMAGE, ROWS, VECTOR = (1, 4, 8, 8), (2, 16), (16,)
@@ -69,7 +70,7 @@ def test_kinds_of_tir_functions() -> None:
                 )
             )
         builder.emit_func_output(output)
-    graph = DataflowGraph.from_module(builder.get())
+    graph = read_graph(builder.get())
     assert [(n.op, n.op_kind) for n in graph.nodes[1:]] == [
         ("call_tir:twice", OpKind.ELEMENTWISE),
         ("call_tir:total", OpKind.REDUCTION),

@@ -13,7 +13,7 @@ import collage.measure.reference as reference
 from collage.errors import CodegenError, CollageError
 from collage.frontend import load
 from collage.frontend.passes.precision import dtypes_of
-from collage.graph.dataflow_graph import DataflowGraph
+from collage.graph.from_relax import read_graph
 from collage.measure.reference import ReferenceRun
 
 
@@ -29,7 +29,7 @@ def _module(body: Callable[..., Any], *shapes: tuple[int, ...], dtype: str = "fl
 
 
 def _run_of(module: Any, *inputs: Any, **options: Any) -> ReferenceRun:
-    return ReferenceRun(module, DataflowGraph.from_module(module), 1, inputs or None, **options)
+    return ReferenceRun(module, read_graph(module), 1, inputs or None, **options)
 
 
 def test_a_schedule_that_does_not_compile_costs_no_network(monkeypatch: pytest.MonkeyPatch) -> None:

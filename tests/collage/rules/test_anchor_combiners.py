@@ -11,6 +11,7 @@ from networks import CONST, IN, A, B, E, I, Nodes, R, found
 from tvm import relax
 
 from collage.graph import DataflowGraph, NodeKind, OpKind, SubGraphConfig
+from collage.graph.from_relax import read_graph
 from collage.rules import (
     CombineHorizontalAnchors,
     CombinePartitionRule,
@@ -38,7 +39,7 @@ def relax_graph(shape: tuple[int, ...], build: Callable[[Any, Callable[[Any], An
             results = build(x, builder.emit)
             output = builder.emit_output(relax.Tuple(results) if len(results) > 1 else results[0])
         builder.emit_func_output(output)
-    return DataflowGraph.from_module(builder.get())
+    return read_graph(builder.get())
 
 
 def joins(graph: DataflowGraph, *combiners: CombinerRule) -> set[tuple[str, ...]]:

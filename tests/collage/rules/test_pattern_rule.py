@@ -12,6 +12,7 @@ from tvm.script import relax as R
 
 from collage.graph import DataflowGraph
 from collage.graph.candidates import CandidateSet
+from collage.graph.from_relax import read_graph
 from collage.rules import CompositePartitionRule, DFPatternPartitionRule, PatternMatch, UnionPartitionRule, library_rule
 from collage.rules.base import PartitionSpec
 
@@ -23,7 +24,7 @@ def graph_of(build: Callable[..., Any], *shapes: tuple[int, ...]) -> DataflowGra
         with builder.dataflow():
             output = builder.emit_output(build(builder.emit, *parameters))
         builder.emit_func_output(output)
-    return DataflowGraph.from_module(builder.get())
+    return read_graph(builder.get())
 
 
 def labels(pattern: Any, graph: DataflowGraph, check: Callable[[PatternMatch], bool] | None = None) -> list[str]:
