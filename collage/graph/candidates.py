@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from collage.graph.index_set import IndexSet
+from collage.graph.quotient import Quotient
 from collage.graph.sub_graph import SubGraph
-
-if TYPE_CHECKING:
-    pass
 
 #: The name under which nodes that stay on the virtual machine appear: tuples, projections, shape operations, views.
 HOST = "host"
@@ -63,3 +60,8 @@ class CandidateSet(Sequence[CandidatePartition]):
 
     def __iter__(self) -> Iterator[CandidatePartition]:
         return iter(self._all)
+
+
+def quotient_of(chosen: Sequence[CandidatePartition]) -> Quotient:
+    """Return the quotient graph of disjoint candidates; group i is candidate i."""
+    return Quotient([c.sub_graph.inside for c in chosen], [c.sub_graph.boundary.inputs for c in chosen])

@@ -14,6 +14,7 @@ from typing import Any
 
 from collage.graph.index_set import IndexSet
 from collage.graph.kinds import NodeKind, OpKind, ValueKind
+from collage.graph.quotient import reachable
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,24 +145,12 @@ class DataflowGraph:
     @cached_property
     def downstream(self) -> tuple[int, ...]:
         """Per node, the bit set of all nodes that it flows into, itself not included. Computed when first asked for."""
-        sets = [0] * len(self.nodes)
-        for node in reversed(self.nodes):
-            bits = 0
-            for reader in node.outputs:
-                bits |= sets[reader] | 1 << reader
-            sets[node.index] = bits
-        return tuple(sets)
+        return reachable([node.outputs for node in self.nodes], reversed(range(len(self.nodes))))
 
     @cached_property
     def upstream(self) -> tuple[int, ...]:
         """Per node, the bit set of all nodes that flow into it, itself not included. Computed when first asked for."""
-        sets: list[int] = []
-        for node in self.nodes:
-            bits = 0
-            for source in node.inputs:
-                bits |= sets[source] | 1 << source
-            sets.append(bits)
-        return tuple(sets)
+        return reachable([node.inputs for node in self.nodes], range(len(self.nodes)))
 
     def _of_kind(self, *kinds: NodeKind) -> IndexSet:
         return IndexSet(node.index for node in self.nodes if node.kind in kinds)

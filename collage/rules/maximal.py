@@ -10,6 +10,9 @@ early). Both are linear in the size of the graph.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Sequence
+
+from collage.graph.quotient import DisjointSets
 from collage.rules.units import Units
 
 
@@ -17,33 +20,27 @@ def maximal_regions(units: Units, from_results: bool = False) -> list[list[int]]
     """Disjoint sets of supported units, each connected and convex, the quotient by all of them acyclic; all supported
     units.
     """
-    levels = _levels(units, from_results)
-    region_of: list[int] = list(range(len(units)))
-
-    def root(unit: int) -> int:
-        while region_of[unit] != unit:
-            region_of[unit] = region_of[region_of[unit]]
-            unit = region_of[unit]
-        return unit
-
+    taken = {unit for unit in range(len(units)) if units.supported[unit]}
+    level = levels_of(units.outputs if from_results else units.inputs, taken, from_results)
+    regions = DisjointSets()
     for unit, readers in enumerate(units.outputs):
         for reader in readers:
-            if units.supported[unit] and units.supported[reader] and levels[unit] == levels[reader]:
-                first, second = sorted((root(unit), root(reader)))
-                region_of[second] = first
-    regions: dict[int, list[int]] = {}
-    for unit in range(len(units)):
-        if units.supported[unit]:
-            regions.setdefault(root(unit), []).append(unit)
-    return list(regions.values())
+            if unit in taken and reader in taken and level[unit] == level[reader]:
+                regions.join(unit, reader)
+    return regions.groups(sorted(taken))
 
 
-def _levels(units: Units, from_results: bool) -> list[int]:
-    levels = [0] * len(units)
-    neighbours = units.outputs if from_results else units.inputs
-    order = reversed(range(len(units))) if from_results else range(len(units))
-    for unit in order:
-        for other in neighbours[unit]:
-            step = units.supported[other] and not units.supported[unit]
-            levels[unit] = max(levels[unit], levels[other] + step)
+def levels_of(neighbours: Sequence[Iterable[int]], taken: Collection[int], from_results: bool = False) -> list[int]:
+    """Return, per node, how often a path to it (or from it) leaves what is taken, at most.
+
+    Parameters
+    ----------
+    neighbours
+        Per node, in topological order, those that it reads; those that read it when counting from the results.
+    taken
+        The nodes that a backend takes.
+    """
+    levels = [0] * len(neighbours)
+    for node in reversed(range(len(levels))) if from_results else range(len(levels)):
+        levels[node] = max((levels[n] + (n in taken and node not in taken) for n in neighbours[node]), default=0)
     return levels

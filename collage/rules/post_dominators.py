@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 from collage.graph.index_set import IndexSet
+from collage.graph.quotient import DisjointSets
 from collage.graph.sub_graph import SubGraph
 from collage.rules.units import Units
 
@@ -180,12 +181,8 @@ class PostDominatorTree:
             yield region.inside
 
     def _is_connected(self, run: frozenset[int]) -> bool:
-        start = next(iter(run))
-        reached, frontier = {start}, [start]
-        while frontier:
-            unit = frontier.pop()
-            for other in (*self.units.inputs[unit], *self.units.outputs[unit]):
-                if other in run and other not in reached:
-                    reached.add(other)
-                    frontier.append(other)
-        return len(reached) == len(run)
+        parts = DisjointSets()
+        for unit in run:
+            for reader in run.intersection(self.units.outputs[unit]):
+                parts.join(unit, reader)
+        return len(parts.groups(run)) == 1

@@ -9,13 +9,13 @@ because a path can leave a unit only at its end.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from collage.graph.dataflow_graph import DataflowGraph, DataflowNode
 from collage.graph.index_set import IndexSet
 from collage.graph.kinds import NodeKind, OpKind, ValueKind
+from collage.graph.quotient import DisjointSets, Quotient
 from collage.graph.sub_graph import SubGraph
 
 Supports = Callable[[DataflowNode], bool]
@@ -54,25 +54,14 @@ def atoms_of(graph: DataflowGraph, supports: Supports) -> list[tuple[tuple[int, 
 
     An atom that is not convex, or whose tuple the function returns, is split into its nodes, none of them supported.
     """
-    parent = list(range(len(graph)))
-
-    def root(node: int) -> int:
-        while parent[node] != node:
-            parent[node] = parent[parent[node]]
-            node = parent[node]
-        return node
-
+    inseparable = DisjointSets()
     for index in graph.coverable:
         node = graph.nodes[index]
         if node.value is ValueKind.TUPLE:
             for reader in node.outputs:
-                first, second = sorted((root(index), root(reader)))
-                parent[second] = first
-    groups: dict[int, list[int]] = {}
-    for index in graph.coverable:
-        groups.setdefault(root(index), []).append(index)
+                inseparable.join(index, reader)
     atoms: list[tuple[tuple[int, ...], bool]] = []
-    for group in groups.values():
+    for group in inseparable.groups(graph.coverable):
         nodes = [graph.nodes[i] for i in group]
         alone = len(nodes) == 1
         if alone or (SubGraph(graph, IndexSet(group)).is_convex and not _returns_tuple(nodes)):
@@ -114,33 +103,16 @@ def units_of(graph: DataflowGraph, supports: Supports, max_chain: int) -> Units:
 
 def _quotient(graph: DataflowGraph, groups: Sequence[tuple[tuple[int, ...], bool]]) -> Units:
     """The units with their edges, in a topological order that follows the nodes' where it can."""
-    owner = {node: i for i, (nodes, _) in enumerate(groups) for node in nodes}
-    inputs = [
-        {owner[s] for n in nodes for s in graph.nodes[n].inputs if s in owner} - {i}
-        for i, (nodes, _) in enumerate(groups)
-    ]
-    outputs: list[list[int]] = [[] for _ in groups]
-    for i, sources in enumerate(inputs):
-        for source in sources:
-            outputs[source].append(i)
-    waiting = [len(sources) for sources in inputs]
-    ready = [(nodes[0], i) for i, (nodes, _) in enumerate(groups) if not waiting[i]]
-    heapq.heapify(ready)
-    order: list[int] = []
-    while ready:
-        _, i = heapq.heappop(ready)
-        order.append(i)
-        for reader in outputs[i]:
-            waiting[reader] -= 1
-            if not waiting[reader]:
-                heapq.heappush(ready, (groups[reader][0][0], reader))
+    members = [nodes for nodes, _ in groups]
+    quotient = Quotient(members, [[s for n in nodes for s in graph.data_inputs[n]] for nodes in members])
+    order = quotient.order
     place = {i: position for position, i in enumerate(order)}
     return Units(
         graph=graph,
         members=tuple(groups[i][0] for i in order),
         supported=tuple(groups[i][1] for i in order),
-        inputs=tuple(tuple(sorted(place[s] for s in inputs[i])) for i in order),
-        outputs=tuple(tuple(sorted(place[r] for r in outputs[i])) for i in order),
+        inputs=tuple(tuple(sorted(place[s] for s in quotient.inputs[i])) for i in order),
+        outputs=tuple(tuple(sorted(place[r] for r in quotient.outputs[i])) for i in order),
         escapes=tuple(any(graph.nodes[n].escapes for n in groups[i][0]) for i in order),
     )
 

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, reduce
+from functools import reduce
 from operator import or_
 
 from collage.backends.base import Backend
-from collage.graph.candidates import HOST, CandidatePartition, CandidateSet
+from collage.graph.candidates import HOST, CandidatePartition, CandidateSet, quotient_of
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.index_set import IndexSet
+from collage.graph.quotient import DisjointSets
 from collage.graph.sub_graph import SubGraph, SubGraphConfig
 from collage.rules.base import PartitionRule, PartitionSpec
 from collage.rules.combinators import (
@@ -30,6 +31,7 @@ from collage.rules.combinators import (
 )
 from collage.rules.combine import CombinePartitionRule
 from collage.rules.combiners import CombinerRule
+from collage.rules.maximal import levels_of
 from collage.search.problem import Partitioning
 
 #: Of the partitions that read one value, each is paired with so many that come after it, less one.
@@ -58,13 +60,13 @@ def coalesced(
     Convex candidates that their backend's rule allows, each of which leaves the quotient acyclic when it replaces its
     parts; distinct, in a deterministic order. Composites are those of the parts.
     """
-    quotient = _Quotient(graph, partitioning.candidates)
+    neighbours = _Neighbours(partitioning.candidates)
     seen, takes = set(known), _nodes_taken(known)
     found: list[CandidatePartition] = []
     for name in sorted({candidate.backend for candidate in partitioning.partitions}):
         backend = backends[name]
         rule = backend.rule()
-        for parts in quotient.legal_unions(name, takes.get(name, 0)):
+        for parts in neighbours.legal_unions(name, takes.get(name, 0)):
             union = _union(graph, name, parts)
             if union not in seen and _allows(rule, PartitionSpec(rule, name), backend, union, parts):
                 seen.add(union)
@@ -86,34 +88,13 @@ def _union(graph: DataflowGraph, backend: str, parts: Sequence[CandidatePartitio
     return CandidatePartition(SubGraph(graph, inside), backend, tuple(composites))
 
 
-class _Quotient:
+class _Neighbours:
     """The chosen candidates and the edges between them; sets of candidates are bit sets of their positions."""
 
-    def __init__(self, graph: DataflowGraph, chosen: Sequence[CandidatePartition]) -> None:
+    def __init__(self, chosen: Sequence[CandidatePartition]) -> None:
         self.chosen = chosen
-        owner = {node: i for i, candidate in enumerate(chosen) for node in candidate.sub_graph.inside}
-        self.inputs = [sorted({owner[n] for n in c.sub_graph.boundary.inputs if n in owner}) for c in chosen]
-        self.outputs: list[list[int]] = [[] for _ in chosen]
-        for i, sources in enumerate(self.inputs):
-            for source in sources:
-                self.outputs[source].append(i)
+        self.quotient = quotient_of(chosen)
         self.is_host = [candidate.backend == HOST for candidate in chosen]
-
-    @cached_property
-    def upstream(self) -> list[int]:
-        """Per candidate, all that flow into it."""
-        sets: list[int] = []
-        for sources in self.inputs:
-            sets.append(reduce(or_, (sets[s] | 1 << s for s in sources), 0))
-        return sets
-
-    @cached_property
-    def downstream(self) -> list[int]:
-        """Per candidate, all that it flows into."""
-        sets = [0] * len(self.chosen)
-        for i in reversed(range(len(sets))):
-            sets[i] = reduce(or_, (sets[r] | 1 << r for r in self.outputs[i]), 0)
-        return sets
 
     def legal_unions(self, backend: str, takes: int) -> Iterator[list[CandidatePartition]]:
         """Parts, in execution order, of each union that leaves the quotient acyclic; each union once.
@@ -135,8 +116,8 @@ class _Quotient:
 
     def _hull(self, group: Sequence[int]) -> int:
         """The group and all that lies between its members: the least set around it that no path re-enters."""
-        below = reduce(or_, (self.downstream[i] for i in group))
-        above = reduce(or_, (self.upstream[i] for i in group))
+        below = reduce(or_, (self.quotient.downstream[i] for i in group))
+        above = reduce(or_, (self.quotient.upstream[i] for i in group))
         return reduce(or_, (1 << i for i in group), below & above)
 
     def _groups(self, own: Sequence[int], allowed: set[int]) -> Iterator[Sequence[int]]:
@@ -149,7 +130,8 @@ class _Quotient:
         for together in readers:
             for k, i in enumerate(together):
                 yield from ((i, j) for j in together[k + 1 : k + MAX_SIBLINGS])
-        for levels in (self._levels(allowed, False), self._levels(allowed, True)):
+        # Nothing that is not allowed lies between two of the allowed on one level, as in a maximal region.
+        for levels in (levels_of(self.quotient.inputs, allowed), levels_of(self.quotient.outputs, allowed, True)):
             for shared in ([], readers):
                 yield from self._runs(own, allowed, levels, shared)
 
@@ -165,50 +147,23 @@ class _Quotient:
         """Per candidate, the partitions that read it, directly or through nodes on the host alone."""
         sets = [0] * len(self.chosen)
         for i in reversed(range(len(sets))):
-            sets[i] = reduce(or_, (sets[r] if self.is_host[r] else 1 << r for r in self.outputs[i]), 0)
+            sets[i] = reduce(or_, (sets[r] if self.is_host[r] else 1 << r for r in self.quotient.outputs[i]), 0)
         return sets
-
-    def _levels(self, allowed: set[int], from_results: bool) -> list[int]:
-        """Per candidate, how often a path to it (or from it) leaves what is allowed, at most.
-
-        Levels never fall along an edge; so nothing that is not allowed lies between two of the allowed on one level
-        (`collage.rules.maximal`, on the quotient).
-        """
-        levels = [0] * len(self.chosen)
-        neighbours = self.outputs if from_results else self.inputs
-        for i in reversed(range(len(levels))) if from_results else range(len(levels)):
-            levels[i] = max((levels[n] + (n in allowed and i not in allowed) for n in neighbours[i]), default=0)
-        return levels
 
     def _runs(
         self, own: Sequence[int], allowed: set[int], levels: Sequence[int], shared: Sequence[Sequence[int]]
     ) -> Iterator[list[int]]:
         """The partitions of each connected component of what is allowed on one level; `shared`: further connections."""
-        component = list(range(len(self.chosen)))
-
-        def root(i: int) -> int:
-            while component[i] != i:
-                component[i] = component[component[i]]
-                i = component[i]
-            return i
-
-        def connect(i: int, j: int) -> None:
-            if levels[i] == levels[j]:
-                first, second = sorted((root(i), root(j)))
-                component[second] = first
-
-        for i in sorted(allowed):
-            for source in self.inputs[i]:
-                if source in allowed:
-                    connect(source, i)
+        components = DisjointSets()
+        for i in allowed:
+            for source in self.quotient.inputs[i]:
+                if source in allowed and levels[source] == levels[i]:
+                    components.join(source, i)
         for together in shared:
             by_level: dict[int, int] = {}
             for i in together:
-                connect(by_level.setdefault(levels[i], i), i)
-        runs: dict[int, list[int]] = {}
-        for i in own:
-            runs.setdefault(root(i), []).append(i)
-        yield from (run for run in runs.values() if len(run) > 1)
+                components.join(by_level.setdefault(levels[i], i), i)
+        yield from (run for run in components.groups(own) if len(run) > 1)
 
 
 @dataclass(frozen=True)

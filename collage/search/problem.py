@@ -12,7 +12,6 @@ cost is finite, and the same costs give the same answer.
 
 from __future__ import annotations
 
-import heapq
 import random
 import time
 from abc import ABC, abstractmethod
@@ -21,7 +20,7 @@ from dataclasses import dataclass, field, replace
 
 from collage.cost import Cost
 from collage.errors import CollageError, NoCoverError
-from collage.graph.candidates import HOST, CandidatePartition, CandidateSet
+from collage.graph.candidates import HOST, CandidatePartition, CandidateSet, quotient_of
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.index_set import IndexSet
 from collage.plugins import Parameterised
@@ -195,11 +194,8 @@ class SearchProblem:
         """Seconds of all transitions of a cover: one per ordered pair of neighbouring partitions of different
         backends.
         """
-        owner = {node: i for i, candidate in enumerate(chosen) for node in candidate.sub_graph.inside}
-        pairs: set[tuple[int, int]] = set()
-        for i, candidate in enumerate(chosen):
-            pairs.update((owner[node], i) for node in candidate.sub_graph.inputs if node in owner)
-        return sum(self.transition(chosen[a].backend, chosen[b].backend) for a, b in sorted(pairs))
+        pairs = sorted(quotient_of(chosen).edges())
+        return sum(self.transition(chosen[a].backend, chosen[b].backend) for a, b in pairs)
 
     def require_coverable(self) -> None:
         """Raise `NoCoverError`, naming the nodes, when some node is in no candidate at all."""
@@ -231,26 +227,11 @@ def execution_order(graph: DataflowGraph, chosen: Sequence[CandidatePartition]) 
     missing = [node for node in graph.coverable if node not in owner]
     if missing:
         raise CollageError(f"not a cover: nodes {IndexSet(missing)} are in no candidate")
-    producers = [{owner[n] for n in c.sub_graph.inputs if n in owner} for c in chosen]
-    consumers: list[list[int]] = [[] for _ in chosen]
-    for i, before in enumerate(producers):
-        for j in before:
-            consumers[j].append(i)
-    waiting = [len(before) for before in producers]
-    ready = [(chosen[i].sub_graph.inside.first, i) for i, count in enumerate(waiting) if count == 0]
-    heapq.heapify(ready)
-    order: list[CandidatePartition] = []
-    while ready:
-        _, i = heapq.heappop(ready)
-        order.append(chosen[i])
-        for j in consumers[i]:
-            waiting[j] -= 1
-            if waiting[j] == 0:
-                heapq.heappush(ready, (chosen[j].sub_graph.inside.first, j))
+    order = quotient_of(chosen).order
     if len(order) != len(chosen):
-        cyclic = [str(chosen[i]) for i, count in enumerate(waiting) if count > 0]
+        cyclic = [str(candidate) for i, candidate in enumerate(chosen) if i not in order]
         raise CollageError(f"the partitions depend on each other in a cycle: {', '.join(cyclic[:6])}")
-    return tuple(order)
+    return tuple(chosen[i] for i in order)
 
 
 class Searcher(Parameterised, ABC):

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from collage.errors import NoCoverError
-from collage.graph.candidates import HOST, CandidatePartition
+from collage.graph.candidates import HOST, CandidatePartition, quotient_of
 from collage.search.problem import SearchProblem
 from searchers.cover_search.layered_search import Budget, LayeredSearch
 from searchers.cover_search.moves import Moves, make_moves
@@ -65,9 +65,7 @@ class CoverFinder:
         """What the cover is worth by the objective: unknown costs, additive cost, ties; less is better."""
         if cover not in self._values:
             chosen = self.candidates(cover)
-            owner = {node: i for i, c in enumerate(chosen) for node in c.sub_graph.inside}
-            pairs = {(owner[n], i) for i, c in enumerate(chosen) for n in c.sub_graph.boundary.inputs if n in owner}
-            between = self._objective.transitions
+            between, pairs = self._objective.transitions, quotient_of(chosen).edges()
             paid = sum(between.get((chosen[a].backend, chosen[b].backend), 0) for a, b in pairs)
             self._values[cover] = sum(self._objective.weights[i] for i in cover) + paid
         return self._values[cover]
