@@ -1,0 +1,1 @@
+"""Backends: what each can take (a rule), and how it compiles a partition."""

@@ -1,1 +1,1 @@
-"""Collecting measurements on purpose: records to train cost models with."""
+"""Collecting measurements on purpose: variants of candidates and designed blocks, to train cost models with."""

@@ -1,1 +1,1 @@
-"""What ships: placements and their rivals run end to end, and what that teaches about costs."""
+"""Confirmation: whole plans run interleaved, costs corrected by what was measured inside them, ties."""

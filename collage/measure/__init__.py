@@ -1,0 +1,1 @@
+"""Building, checking and timing candidates and whole plans, in worker processes."""

@@ -1,4 +1,4 @@
-"""Every measurement is kept: the records database, and benchmark logs to move records between machines."""
+"""Records of measurements: the database, and benchmark logs to move records between machines."""
 
 from collage.records.database import DatabaseStats, RecordDatabase, default_path
 from collage.records.key import RecordKey, key_of, keys_of, plan_key, transition_key

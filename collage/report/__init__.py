@@ -1,1 +1,1 @@
-"""What a person sees: the command line, the summary of a plan, progress."""
+"""The summary of a plan, as text and as a web page: facts, and how they are shown."""

@@ -1,4 +1,4 @@
-"""All that a searcher may know, and what is done to the problems that it is given."""
+"""What a searcher may know; coalescing, single-backend partitionings and thread pools around it."""
 
 from collage.search.problem import Partitioning, Searcher, SearchProblem
 
