@@ -18,7 +18,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.estimator_networks import (
+from benchmarks.estimators.networks import (
     ELSEWHERE,
     Key,
     Network,
@@ -26,9 +26,9 @@ from benchmarks.estimator_networks import (
     key_of,
     leave_out,
     measured_here,
-    read_records,
+    recorded_candidates,
 )
-from benchmarks.estimator_regret import end_to_end
+from benchmarks.estimators.regret import end_to_end
 from benchmarks.workloads import NAMES
 from collage.choose import resolve_backends
 from collage.cost import Cost
@@ -150,8 +150,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     backends = resolve_backends(options.backends.split(","))
     others = NAMES if options.models is None else ()
     belongings = [belongings_of(name, backends, options.threads, options.belongings)[0] for name in others]
-    records = read_records([*options.records, *options.designed], options.threads)
-    designed = frozenset(read_records(options.designed, options.threads)) if options.designed else frozenset()
+    records = recorded_candidates([*options.records, *options.designed], options.threads)
+    designed = frozenset(recorded_candidates(options.designed, options.threads)) if options.designed else frozenset()
     transitions = ReplayEstimator(options.records).transitions(list(backends), options.threads)
     run = options.end_to_end and measured_here(records)
     columns = ("network", "workloads", "measured", "batches", "loss", "searched / by records", "ships / by records")

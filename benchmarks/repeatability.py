@@ -16,9 +16,9 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.estimator_networks import Key, Network, read_records
-from benchmarks.estimator_regret import Placements
-from benchmarks.estimator_scores import pairwise, score
+from benchmarks.estimators.networks import Key, Network, recorded_candidates
+from benchmarks.estimators.regret import Placements
+from benchmarks.estimators.scores import pairwise, score
 from benchmarks.workloads import NAMES
 from collage.choose import resolve_backends
 from collage.cost import Cost
@@ -62,7 +62,7 @@ def main() -> None:
 
 def costs_of(path: Path, threads: int) -> Mapping[Key, Cost]:
     """The costs of the valid candidates of a database or log."""
-    return {key: record.cost for key, record in read_records([path], threads).items() if record.seconds}
+    return {key: record.cost for key, record in recorded_candidates([path], threads).items() if record.seconds}
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ import numpy as np
 import tvm
 
 import collage
-from benchmarks.estimator_networks import Network
+from benchmarks.estimators.networks import Network
 from benchmarks.workloads import NAMES, build
 from collage.backends.base import Backend
 from collage.compile.lowering import lowering_of

@@ -16,8 +16,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.estimator_networks import read_records
-from benchmarks.estimator_scores import Scores, score
+from benchmarks.estimators.networks import recorded_candidates
+from benchmarks.estimators.scores import Scores, score
 from collage.records import Record
 from estimators.cost_model.model import CostModel
 from estimators.cost_model.shipped import shipped
@@ -31,7 +31,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=60, help="records to calibrate with")
     parser.add_argument("--draws", type=int, default=10, help="of these records")
     options = parser.parse_args()
-    records = [record for record in read_records([options.log], options.threads).values() if record.seconds]
+    records = [record for record in recorded_candidates([options.log], options.threads).values() if record.seconds]
     model = shipped(records[0].device) if options.model is None else CostModel.load(options.model)
     drawn = [transfer(model, records, options.count, seed) for seed in range(options.draws)]
     title = f"{options.count} of {len(records)} records, means of {options.draws} draws"

@@ -7,11 +7,12 @@ class ByOperatorCount(CostEstimator):
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
@@ -21,11 +22,15 @@ from collage.plugins import Parameterised
 
 if TYPE_CHECKING:
     from collage.backends.base import Backend
+    from collage.records import Record
+    from collage.records.key import MeasuringProtocol
 
 Tensors = tuple[np.ndarray, ...]
 
 #: The reason of a cost that nobody measured.
 PREDICTED = "predicted"
+#: Which versions and configurations of a backend a model is trained on: the newest one, and equivalent ones; or all.
+Configurations = Literal["newest", "all"]
 
 
 @dataclass(frozen=True)
@@ -95,7 +100,15 @@ class Workload:
 
 
 class CostEstimator(Parameterised, ABC):
-    """Gives the latency of workloads. Batched: builds run in parallel, models predict in bulk."""
+    """Gives the latency of workloads. Batched: builds run in parallel, models predict in bulk.
+
+    Attributes
+    ----------
+    protocol
+        How its costs are measured; None is the default of the device, or of an estimator that measures nothing.
+    """
+
+    protocol: MeasuringProtocol | None = None
 
     @property
     def uses_device(self) -> bool:
@@ -116,11 +129,11 @@ class CostEstimator(Parameterised, ABC):
         return None
 
     def knows(self, backend: str) -> bool:
-        """Whether it can tell costs of this backend's partitions at all; where it cannot, the backend is left out."""
+        """Whether it has costs of this backend's partitions at all; where it has none, the backend is left out."""
         return True
 
-    def notes(self) -> list[str]:
-        """What is to be known of the costs that were told so far; a plan says it."""
+    def notes(self, workloads: Collection[Workload]) -> list[str]:
+        """What a reader of a plan has to know of the costs of these workloads, for which `estimate` was asked."""
         return []
 
     @abstractmethod
@@ -128,6 +141,92 @@ class CostEstimator(Parameterised, ABC):
         """One cost per workload, in their order; Invalid with a reason where a backend fails, Unknown where nothing
         is known.
         """
+
+
+class Trainable(CostEstimator):
+    """An estimator whose model is learned from records: what `collage train` asks for."""
+
+    @classmethod
+    @abstractmethod
+    def train(
+        cls,
+        records: Iterable[Record],
+        designed: Iterable[Record] = (),
+        *,
+        seed: int = 0,
+        configurations: Configurations = "newest",
+    ) -> TrainedModel:
+        """A model that is fitted to records.
+
+        Parameters
+        ----------
+        records
+            Of networks.
+        designed
+            Of designed blocks (`collage records collect --designed`).
+        seed
+            Of random numbers.
+        configurations
+            Which versions and configurations of backends are learned from.
+        """
+
+    @classmethod
+    @abstractmethod
+    def calibrate(cls, records: Iterable[Record], model: str | os.PathLike[str] | None = None) -> TrainedModel:
+        """A saved model (None: one that ships with the estimator) that is adapted to the machine of a few records."""
+
+
+class TrainedModel(Protocol):
+    """What training gives."""
+
+    def save(self, path: str | os.PathLike[str]) -> None: ...
+
+    def errors(self) -> ErrorReport: ...
+
+
+@dataclass(frozen=True)
+class ErrorRow:
+    """The errors of a model on one selection of records.
+
+    Attributes
+    ----------
+    name
+        A backend, an operator class, or "all".
+    count
+        Number of records.
+    mape
+        Mean of |predicted - measured| / measured.
+    within_10, within_20
+        Share of records that are predicted within 10% and 20%.
+    spearman
+        Rank correlation; NaN for fewer than three records.
+    coverage
+        Share of records inside their interval.
+    """
+
+    name: str
+    count: int
+    mape: float
+    within_10: float
+    within_20: float
+    spearman: float
+    coverage: float
+
+
+@dataclass(frozen=True)
+class ErrorReport:
+    """Cross-validated errors of a model.
+
+    Attributes
+    ----------
+    rows
+        All records, then those of each backend, then those of each operator class.
+    networks
+        Number of groups of records that were left out in turn.
+    """
+
+    rows: tuple[ErrorRow, ...]
+    networks: int
 
 
 def device_kind(workloads: Sequence[Workload]) -> str:

@@ -110,9 +110,15 @@ def partition(
             searcher, estimator, parameters or {}, {"records": database, "reporter": reporter}
         )
         # Where nothing is known of any of them, the estimator itself says so when it is asked.
-        chosen = {name: backend for name, backend in chosen.items() if estimate_with.knows(name)} or chosen
+        known = {name: backend for name, backend in chosen.items() if estimate_with.knows(name)} or chosen
+        left_out = [
+            f"{type(estimate_with).__name__} knows no costs of {name}, which was left out: train it on records of that "
+            "backend, or choose another estimator"
+            for name in chosen
+            if name not in known
+        ]
         module = load(model, shapes, device)
-        session = _Session(module, chosen, threads, database, inputs, seed, reporter, device)
+        session = _Session(module, known, threads, database, inputs, seed, reporter, device, left_out)
         try:
             return session.run(search_with, estimate_with, confirm_end_to_end, correction_rounds, budget_s)
         except KeyboardInterrupt:
@@ -136,8 +142,10 @@ class _Session:
         seed: int,
         reporter: Reporter,
         device: str = "cpu",
+        notes: Sequence[str] = (),
     ) -> None:
         self.module = module
+        self.notes = notes
         self.backends = backends
         self.threads = threads
         self.database = database
@@ -191,7 +199,7 @@ class _Session:
         told = estimator.transitions(list(self.backends), self.threads)
         if told is not None:
             return told
-        protocol = getattr(estimator, "protocol", None) or candidate_protocol(self.device)
+        protocol: Any = estimator.protocol or candidate_protocol(self.device)
         backends = list(self.backends.values())
         return transition_costs(
             backends, self.threads, self.database, protocol, self.reporter, measure=estimator.uses_device
@@ -264,7 +272,8 @@ class _Session:
             notes=(
                 *found.notes,
                 *(tie_notes(found, choice) if confirmation is None else ()),
-                *estimator.notes(),
+                *self.notes,
+                *estimator.notes(self.costed),
                 *launch_notes(confirmation),
             ),
         )

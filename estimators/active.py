@@ -14,7 +14,9 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 
 from collage.cost import Cost
 from collage.estimate import PREDICTED, CostEstimator, Workload
@@ -46,6 +48,13 @@ class ActiveEstimator(CostEstimator):
     measured: asked instead of records and device, when given; everything it is asked for counts as measured.
     device: the machine (or its fingerprint) to predict for; None is this one.
     reporter: told of progress.
+
+    Attributes
+    ----------
+    budget_
+        What of the budget is used.
+    learned_
+        Predicts what is not measured.
     """
 
     def __init__(
@@ -63,7 +72,7 @@ class ActiveEstimator(CostEstimator):
     ) -> None:
         self.model = model
         self.records = records
-        self.protocol = protocol
+        self.protocol: Protocol | None = protocol
         self.share = share
         self.measurements = measurements
         self.seconds = seconds
@@ -88,7 +97,7 @@ class ActiveEstimator(CostEstimator):
         """
         self._check()
         known = self._recorded(workloads)
-        self._state().offered.update(_key(w) for w in workloads if _key(w) not in known)
+        self.budget_.offered.update(_key(w) for w in workloads if _key(w) not in known)
         predicted = iter(self._predicted([w for w in workloads if _key(w) not in known]))
         return [
             _around(known[_key(w)], 0.0) if _key(w) in known else _around(next(predicted), self.widening)
@@ -98,7 +107,7 @@ class ActiveEstimator(CostEstimator):
     def estimate(self, workloads: Sequence[Workload]) -> list[Cost]:
         """One cost per workload: recorded, measured, or predicted when the budget is spent; raises as `bounds`."""
         self._check()
-        state = self._state()
+        state = self.budget_
         costs = self._recorded(workloads)
         missing = {_key(w): w for w in workloads if _key(w) not in costs}
         limit = self._limit()
@@ -115,9 +124,18 @@ class ActiveEstimator(CostEstimator):
         costs.update(zip(rest, self._predicted(list(rest.values())), strict=True))
         return [costs[_key(w)] for w in workloads]
 
-    def notes(self) -> list[str]:
-        """Of the model, as far as it was asked."""
-        return self._learned.notes() if hasattr(self, "_learned") else []
+    def notes(self, workloads: Collection[Workload]) -> list[str]:
+        """Of the model, for those workloads that had no record when they were asked for."""
+        asked = self.budget_.offered | set(self.budget_.measures)
+        return self.learned_.notes([w for w in workloads if _key(w) in asked])
+
+    @cached_property
+    def budget_(self) -> Budget:
+        return Budget()
+
+    @cached_property
+    def learned_(self) -> LearnedEstimator:
+        return LearnedEstimator(self.model, fallback=_NothingKnown(), device=self.device)
 
     def _check(self) -> None:
         if not 0.0 <= self.share <= 1.0:
@@ -126,7 +144,7 @@ class ActiveEstimator(CostEstimator):
             raise ValueError(f"intervals are widened by a factor of at least 0, not {self.widening}")
 
     def _limit(self) -> float:
-        offered = self._state().offered
+        offered = self.budget_.offered
         share = math.floor(self.share * len(offered)) if offered else math.inf
         return min(share, math.inf if self.measurements is None else self.measurements)
 
@@ -147,30 +165,26 @@ class ActiveEstimator(CostEstimator):
         return MeasuredEstimator(self.records, self.protocol, reporter=self.reporter)
 
     def _predicted(self, workloads: Sequence[Workload]) -> list[Cost]:
-        if not hasattr(self, "_learned"):
-            self._learned = LearnedEstimator(self.model, fallback=_NothingKnown(), device=self.device)
-        return self._learned.estimate(workloads)
-
-    def _state(self) -> _State:
-        if not hasattr(self, "_budget"):
-            self._budget = _State()
-        return self._budget
+        return self.learned_.estimate(workloads)
 
 
-class _State:
+@dataclass
+class Budget:
     """What of the budget is used.
 
     Attributes
     ----------
-    offered: workloads whose bounds were asked for, and that could be measured.
-    measures: of each workload that was asked for, whether it is measured; the answer to a question stays what it was.
-    seconds: that measuring took.
+    offered
+        Workloads whose bounds were asked for, and that could be measured.
+    measures
+        Whether each workload that was asked for is measured; asked again, the answer is the same.
+    seconds
+        That measuring took.
     """
 
-    def __init__(self) -> None:
-        self.offered: set[_Key] = set()
-        self.measures: dict[_Key, bool] = {}
-        self.seconds = 0.0
+    offered: set[_Key] = field(default_factory=set)
+    measures: dict[_Key, bool] = field(default_factory=dict)
+    seconds: float = 0.0
 
 
 class _NothingKnown(CostEstimator):

@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import Any
 
 from collage.cost import Cost
 from collage.estimate import CostEstimator, Workload, device_kind
@@ -67,9 +66,8 @@ class CachedEstimator(CostEstimator):
     def _protocol(self, kind: str) -> MeasuringProtocol:
         if self.protocol is not None:
             return self.protocol
-        inherited: Any = getattr(self.fallback, "protocol", None)
-        if inherited is not None:
-            return inherited  # type: ignore[no-any-return]
+        if self.fallback is not None and self.fallback.protocol is not None:
+            return self.fallback.protocol
         from collage.measure.protocol import candidate_protocol
 
         return candidate_protocol(kind)

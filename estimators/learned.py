@@ -12,20 +12,22 @@ minute.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from collage.cost import Cost
 from collage.errors import CollageError
-from collage.estimate import PREDICTED, CostEstimator, Workload
+from collage.estimate import PREDICTED, Configurations, CostEstimator, Trainable, Workload
 from collage.records import Record
 from collage.records.key import Device
 from collage.runtime.device_info import DeviceInfo, describe_device
+from estimators.cost_model.errors import ReportingCostModel
 from estimators.cost_model.model import CostModel
 from estimators.cost_model.shipped import shipped
 
 
-class LearnedEstimator(CostEstimator):
+class LearnedEstimator(Trainable):
     """Predicts what a workload would take.
 
     Parameters
@@ -34,6 +36,11 @@ class LearnedEstimator(CostEstimator):
         for this machine, or for the one that is most like it.
     fallback: asked for the workloads of backends that the model knows nothing of; None makes those an error.
     device: the machine (or its fingerprint) to predict for; None is this one.
+
+    Attributes
+    ----------
+    model_
+        The model that predicts, read when it is first needed.
     """
 
     def __init__(
@@ -53,7 +60,7 @@ class LearnedEstimator(CostEstimator):
         ------
         CollageError: the model cannot be read, or is of another device or set of backends.
         """
-        model = self._loaded()
+        model = self.model_
         device = self._fingerprint()
         if device != model.device_ and self.model is not None:
             raise CollageError(
@@ -68,35 +75,30 @@ class LearnedEstimator(CostEstimator):
             for i, low, high in zip(known, lows, highs, strict=True):
                 # The interval is symmetric in the logarithm: its geometric middle is the prediction.
                 costs[i] = Cost(float((low * high) ** 0.5), float(high - low) / 2, 0, PREDICTED)
-            self._remember(asked, model)
         rest = [i for i in range(len(workloads)) if i not in costs]
         if rest and self.fallback is not None:
             costs.update(zip(rest, self.fallback.estimate([workloads[i] for i in rest]), strict=True))
         return [costs[i] for i in range(len(workloads))]
 
     @classmethod
-    def train(cls, records: Iterable[Record], designed: Iterable[Record] = (), **parameters: Any) -> CostModel:
-        """The hook of `collage train`: a fitted model, with `save(path)` and `errors()` as an `ErrorReport`.
-
-        Parameters
-        ----------
-        records: of networks.
-        designed: of designed blocks (`collage records collect --designed`).
-        parameters: of the model.
-        """
-        from estimators.cost_model.errors import ReportingCostModel
-
+    def train(
+        cls,
+        records: Iterable[Record],
+        designed: Iterable[Record] = (),
+        *,
+        seed: int = 0,
+        configurations: Configurations = "newest",
+        **parameters: Any,
+    ) -> ReportingCostModel:
+        """A fitted model; further `parameters` are those of `CostModel`."""
         ours, others = list(records), list(designed)
         marks = [False] * len(ours) + [True] * len(others)
-        return ReportingCostModel(**parameters).fit([*ours, *others], designed=marks)
+        model = ReportingCostModel(seed=seed, configurations=configurations, **parameters)
+        return model.fit([*ours, *others], designed=marks)
 
     @classmethod
-    def calibrate(cls, records: Iterable[Record], model: str | os.PathLike[str] | None = None) -> CostModel:
-        """The hook of `collage train --calibrate`: a saved model (None: the one that ships for a machine like that of
-        the records) adapted to records.
-        """
-        from estimators.cost_model.errors import ReportingCostModel
-
+    def calibrate(cls, records: Iterable[Record], model: str | os.PathLike[str] | None = None) -> ReportingCostModel:
+        """A saved model (None: the one that ships for a machine like that of the records), adapted to records."""
         given = list(records)
         if model is not None:
             return ReportingCostModel.load(model).calibrated(given)
@@ -104,48 +106,35 @@ class LearnedEstimator(CostEstimator):
         return shipped(device, ReportingCostModel).calibrated(given)
 
     def knows(self, backend: str) -> bool:
-        """Whether the model, or the fallback, tells costs of a backend; raises as `estimate` without a model."""
-        known = self.fallback is not None or backend in self._loaded().backends_
-        if not known:
-            self._unknown = sorted({*getattr(self, "_unknown", []), backend})
-        return known
+        """Whether the model, or the fallback, has costs of a backend; raises as `estimate` without a model."""
+        return self.fallback is not None or backend in self.model_.backends_
 
-    def notes(self) -> list[str]:
-        """Where the model that told the costs comes from, if not from here, and how many of them are guesses."""
-        asked: dict[Any, bool] = getattr(self, "_asked", {})
-        if not asked:
+    def notes(self, workloads: Collection[Workload]) -> list[str]:
+        """Where the model comes from, if not from here, and how many of its predictions are guesses."""
+        predicted = [w for w in workloads if w.backend.name in self.model_.backends_] if workloads else []
+        if not predicted:
             return []
-        model = self._loaded()
-        told = [
-            f"the cost model knows nothing of {backend}, which was left out: train it on records of that backend"
-            for backend in getattr(self, "_unknown", [])
-        ]
+        model, count, notes = self.model_, len(predicted), []
         if self._fingerprint() != model.device_:
             machine = model.device_info_.get("model") or model.device_
-            told.append(
+            notes.append(
                 f"costs are predicted by the model that ships with Collage, of another machine ({machine}): "
                 "measure a few records here and adapt it with `collage train LOGS -o cost.json --calibrate`"
             )
         facts = model.training_.get("calibration") or model.training_
-        threads = sorted({workload.threads for workload in asked} - set(facts.get("threads", [])))
+        threads = sorted({workload.threads for workload in predicted} - set(facts.get("threads", [])))
         if threads:
             known = ", ".join(map(str, facts.get("threads", [])))
-            told.append(f"costs are predicted for {threads[0]} threads by a model of {known}")
-        if far := sum(asked.values()):
-            told.append(f"{far} of {len(asked)} predictions are of sizes or kinds that the cost model has not seen")
-        return told
+            notes.append(f"costs are predicted for {threads[0]} threads by a model of {known}")
+        if far := int(model.far(predicted).sum()):
+            notes.append(f"{far} of {count} predictions are of sizes or kinds that the cost model has not seen")
+        return notes
 
-    def _remember(self, workloads: Sequence[Workload], model: CostModel) -> None:
-        if not hasattr(self, "_asked"):
-            self._asked: dict[Workload, bool] = {}
-        self._asked.update(zip(workloads, map(bool, model.far(workloads)), strict=True))
-
-    def _loaded(self) -> CostModel:
+    @cached_property
+    def model_(self) -> CostModel:
         if isinstance(self.model, CostModel):
             return self.model
-        if not hasattr(self, "_read"):
-            self._read = shipped(self._device()) if self.model is None else CostModel.load(self.model)
-        return self._read
+        return shipped(self._device()) if self.model is None else CostModel.load(self.model)
 
     def _fingerprint(self) -> str:
         return str(self._device()["fingerprint"])

@@ -57,7 +57,7 @@ class MeasuredEstimator(CostEstimator):
         reporter: Reporter | None = None,
     ) -> None:
         self.records = records
-        self.protocol = protocol
+        self.protocol: Protocol | None = protocol
         self.build_jobs = build_jobs
         self.timeout_s = timeout_s
         self.reporter = reporter
@@ -83,7 +83,7 @@ class _DeviceEstimator(CostEstimator):
         self, records: RecordDatabase, protocol: Protocol, build_jobs: int | None, timeout_s: float, reporter: Reporter
     ) -> None:
         self.records = records
-        self.protocol = protocol
+        self.protocol: Protocol = protocol
         self.build_jobs = build_jobs
         self.timeout_s = timeout_s
         self.reporter = reporter

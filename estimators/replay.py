@@ -18,21 +18,19 @@ rules on a Relax module, so TVM has to be.)
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from itertools import permutations
-from pathlib import Path
 
 from collage.cost import Cost
 from collage.errors import RecordsError
 from collage.estimate import CostEstimator, Workload
-from collage.records import Record, RecordDatabase, read_log
+from collage.records import Record, RecordDatabase, read_records
 from collage.records.database import default_path
 from collage.records.key import Composites, Device, MeasuringProtocol, protocol_json
 
 Source = RecordDatabase | str | os.PathLike[str]
 _Costs = dict[int, Cost]  # by number of threads
-_SQLITE = b"SQLite format 3\0"
 
 
 class ReplayEstimator(CostEstimator):
@@ -88,7 +86,7 @@ class ReplayEstimator(CostEstimator):
 
     @cached_property
     def _recorded(self) -> _Recorded:
-        records = [r for source in self._sources() for r in _read(source) if r.key.kind != "plan"]
+        records = [r for source in self._sources() for r in _records_of(source) if r.key.kind != "plan"]
         if not records:
             raise RecordsError(f"nothing to replay: {self._named()} has no measured candidates")
         records = _chosen(records, "device", [r.key.device for r in records], self._fingerprint(), "device=")
@@ -165,18 +163,5 @@ def _chosen(records: list[Record], what: str, values: Sequence[str], wanted: str
     return [r for r, value in zip(records, values, strict=True) if wanted is None or value == wanted]
 
 
-def _read(source: Source) -> Iterator[Record]:
-    if isinstance(source, RecordDatabase):
-        yield from source
-        return
-    path = Path(source).expanduser()
-    try:
-        with path.open("rb") as raw:
-            is_database = raw.read(len(_SQLITE)) == _SQLITE
-    except OSError as error:
-        raise RecordsError(f"{path} cannot be replayed: {error.strerror or error}") from error
-    if is_database:
-        with RecordDatabase(path) as database:
-            yield from database
-    else:
-        yield from read_log(path)
+def _records_of(source: Source) -> Iterable[Record]:
+    return source if isinstance(source, RecordDatabase) else read_records(source)

@@ -4,6 +4,7 @@ from collage.records.database import DatabaseStats, RecordDatabase, default_path
 from collage.records.key import RecordKey, key_of, keys_of, plan_key, transition_key
 from collage.records.log import ImportCounts, export_log, import_log, read_log
 from collage.records.record import SCHEMA_VERSION, Record
+from collage.records.source import read_records
 
 __all__ = [
     "SCHEMA_VERSION",
@@ -19,5 +20,6 @@ __all__ = [
     "keys_of",
     "plan_key",
     "read_log",
+    "read_records",
     "transition_key",
 ]

@@ -20,12 +20,12 @@ from typing import Any, TypeVar
 import numpy as np
 
 from collage.errors import CollageError
-from collage.estimate import Workload
+from collage.estimate import Configurations, Workload
 from collage.plugins import Parameterised
 from collage.records import Record
 from estimators.cost_model.backend import BackendModel, Held
 from estimators.cost_model.calibration import Calibration
-from estimators.cost_model.data.training_set import Configurations, TrainingSet, training_set
+from estimators.cost_model.data.training_set import TrainingSet, training_set
 from estimators.cost_model.file import read_model, write_model
 from estimators.cost_model.fit import fit_all
 from estimators.cost_model.pairwise_ratio import Contrast, moved

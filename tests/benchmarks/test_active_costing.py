@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.active import compare, main
-from benchmarks.estimator_networks import ELSEWHERE, Key, Network
+from benchmarks.estimators.networks import ELSEWHERE, Key, Network
 from collage.records import Record, RecordDatabase
 from estimators.cost_model.model import CostModel
 from tests.benchmarks.test_estimator_networks import THREADS, networks, records

@@ -12,8 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.estimator_baselines import BASELINES
-from benchmarks.estimator_networks import (
+from benchmarks.estimators.__main__ import main
+from benchmarks.estimators.baselines import BASELINES
+from benchmarks.estimators.networks import (
     ELSEWHERE,
     NO_NETWORK,
     Key,
@@ -21,11 +22,10 @@ from benchmarks.estimator_networks import (
     belongings_of,
     key_of,
     leave_out,
-    read_records,
+    recorded_candidates,
     recorded_tuning_seconds,
 )
-from benchmarks.estimator_regret import Placements, end_to_end, partitioning_seconds
-from benchmarks.estimators import main
+from benchmarks.estimators.regret import Placements, end_to_end, partitioning_seconds
 from collage.choose import resolve_backends
 from collage.collect.sampling import draw_variants
 from collage.collect.variants import skeleton
@@ -186,7 +186,7 @@ def test_the_command_line_reads_a_database_and_writes_a_row_per_network_model_an
 ) -> None:
     with RecordDatabase(tmp_path / "r.db") as database:
         database.put_many(records.values())
-    assert read_records([tmp_path / "r.db"], THREADS) == records
+    assert recorded_candidates([tmp_path / "r.db"], THREADS) == records
     rows = tmp_path / "rows.jsonl"
     options = ["tiny_resnet", "--among", "tiny_resnet,tiny_bert", "--threads", "1", "--models", "roofline,nearest"]
     options.append("--end-to-end")
@@ -250,6 +250,6 @@ def test_an_evaluation_that_is_complete_is_only_printed_again(
     ]
     main([*options, *places])
     first = capsys.readouterr().out
-    monkeypatch.setattr("benchmarks.estimators.Network", None)
+    monkeypatch.setattr("benchmarks.estimators.__main__.Network", None)
     main([*options, *places])
     assert capsys.readouterr().out == first.replace("tiny_resnet: done\n", "")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.estimator_results import Results
+from benchmarks.estimators.results import Results
 from collage.errors import CollageError
 
 SETTINGS = {"models": ["learned"], "digest": "0"}

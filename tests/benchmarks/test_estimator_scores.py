@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from benchmarks.estimator_scores import Pairs, pairwise, score, spearman
+from benchmarks.estimators.scores import Pairs, pairwise, score, spearman
 
 
 def test_errors_are_relative_to_what_was_recorded() -> None:

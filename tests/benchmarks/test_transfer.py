@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from benchmarks.estimator_networks import read_records
+from benchmarks.estimators.networks import recorded_candidates
 from benchmarks.transfer import transfer
 from estimators.cost_model.shipped import shipped
 
@@ -10,7 +10,7 @@ LOG = Path(__file__).parents[2] / "benchmarks" / "records" / "xeon-1-thread.json
 
 
 def test_the_model_that_ships_is_calibrated_for_one_thread() -> None:
-    records = [record for record in read_records([LOG], 1).values() if record.seconds]
+    records = [record for record in recorded_candidates([LOG], 1).values() if record.seconds]
     before, after = transfer(shipped(records[0].device), records, 60, seed=0)
     assert before.count == after.count < len(records) - 58
     assert after.mape < 0.6 * before.mape

@@ -50,7 +50,7 @@ def test_any_other_machine_gets_the_one_that_is_most_like_it(name: str) -> None:
 def test_the_estimator_asks_for_its_device() -> None:
     for name in MODELS:
         device = content(name)["device_info"]["fingerprint"]
-        assert LearnedEstimator(device=device)._loaded().device_ == device
+        assert LearnedEstimator(device=device).model_.device_ == device
 
 
 def test_an_installation_without_models_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

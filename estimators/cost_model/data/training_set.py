@@ -11,19 +11,17 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Literal
 
 import numpy as np
 
 from collage.backends.code import equivalent_defaults
 from collage.errors import CollageError
+from collage.estimate import Configurations
 from collage.records import Record
 from collage.records.key import digest_of
 from estimators.cost_model.data.repeats import one_of_each
 from estimators.cost_model.data.sessions import numbered, stretches
 
-#: Which versions and configurations of backends are learned from.
-Configurations = Literal["newest", "all"]
 #: Fewer are no training set.
 LEAST = 30
 #: Seconds without a measurement after which the next one belongs to another tuning run.

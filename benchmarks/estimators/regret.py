@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.estimator_networks import Key, Network, enumerate_candidates, key_of
+from benchmarks.estimators.networks import Key, Network, enumerate_candidates, key_of
 from collage.backends.base import Backend
 from collage.confirm.contest import SEARCHED
 from collage.confirm.ties import simplest

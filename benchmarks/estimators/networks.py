@@ -28,7 +28,7 @@ from collage.graph.candidates import HOST, CandidatePartition, CandidateSet
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.from_relax import read_graph
 from collage.measure.workloads import WorkloadFactory
-from collage.records import Record, RecordDatabase, read_log
+from collage.records import Record, read_records
 from collage.records.key import Composites
 from collage.rules.base import PartitionSpec
 from collage.rules.gather import gather_candidates
@@ -39,7 +39,6 @@ from estimators.cost_model.data.repeats import one_of_each
 Key = tuple[str, str, Composites]
 #: Seconds between two records beyond which nobody was measuring.
 _PAUSE_S = 60.0
-_SQLITE = b"SQLite format 3\0"
 NO_NETWORK = "none"
 #: What is said in place of latencies end to end.
 ELSEWHERE = "The records are of another machine, so no placement was run."
@@ -119,7 +118,7 @@ def key_of(workload: Workload) -> Key:
     return workload.structure, workload.backend.name, tuple((label, tuple(at)) for label, at in workload.composites)
 
 
-def read_records(sources: Iterable[Path], threads: int) -> dict[Key, Record]:
+def recorded_candidates(sources: Iterable[Path], threads: int) -> dict[Key, Record]:
     """One record of each candidate, from databases and benchmark logs, measured with so many threads.
 
     Where there are several, the newest with the mean of their latencies (`estimators.cost_model.data.repeats`).
@@ -130,7 +129,8 @@ def read_records(sources: Iterable[Path], threads: int) -> dict[Key, Record]:
     """
     candidates = (
         ((key.structure, key.backend, key.composites), record)
-        for record in _read_all(sources)
+        for source in sources
+        for record in read_records(source)
         if (key := record.key).kind == "candidate" and key.threads == threads and record.description is not None
     )
     found = dict(one_of_each(candidates))
@@ -227,17 +227,3 @@ def recorded_tuning_seconds(network: Network, records: Mapping[Key, Record]) -> 
         elapsed = (now - before).total_seconds()
         total += elapsed if key in keys and elapsed < _PAUSE_S else 0.0
     return total
-
-
-def _read_all(sources: Iterable[Path]) -> Iterable[Record]:
-    for path in sources:
-        try:
-            with path.open("rb") as raw:
-                is_database = raw.read(len(_SQLITE)) == _SQLITE
-        except OSError as error:
-            raise RecordsError(f"{path} cannot be read: {error.strerror or error}") from error
-        if is_database:
-            with RecordDatabase(path) as database:
-                yield from database
-        else:
-            yield from read_log(path)

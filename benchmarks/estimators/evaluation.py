@@ -1,54 +1,31 @@
-"""Cost models on networks that they have not seen: `python -m benchmarks.estimators [NAME ...] --records PATH ...`.
-
-Each network in turn is left out: a model is trained on the records of the others, and told what the left-out network's
-candidates take. The table compares the learned model with the roofline alone, a ridge regression on the same features
-and the nearest recorded neighbour; MAPE is the mean absolute percentage error. Then placements are searched with the
-told costs, and charged with the recorded ones (`--end-to-end`, on the machine of the records, runs both placements by
-turns). Goals: regret of at most 1.03 in the median and 1.10 at worst, and under 2 s for placing ResNet-50 and BERT by
-prediction alone.
-
-What was found is written network by network (`--out`), and the same command goes on where it was interrupted.
-"""
+"""Each network left out in turn: the errors of models on it, and the regret of placements by their predictions."""
 
 from __future__ import annotations
 
-import argparse
 import gc
-import hashlib
 import math
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 
-from benchmarks.estimator_baselines import BASELINES, Model
-from benchmarks.estimator_networks import (
-    ELSEWHERE,
+from benchmarks.estimators.baselines import BASELINES, Model
+from benchmarks.estimators.networks import (
     Belongings,
     Key,
     Network,
-    belongings_of,
     groups_of,
     leave_out,
-    measured_here,
     of_no_network,
-    read_records,
     recorded_tuning_seconds,
 )
-from benchmarks.estimator_regret import Placements, Transitions, end_to_end, partitioning_seconds, predictions
-from benchmarks.estimator_results import Results, Told
-from benchmarks.estimator_scores import pairwise, score
-from benchmarks.workloads import NAMES
-from collage.choose import resolve_backends
-from collage.errors import CollageError
+from benchmarks.estimators.regret import Placements, Transitions, end_to_end, partitioning_seconds, predictions
+from benchmarks.estimators.results import Results, Told
+from benchmarks.estimators.scores import pairwise, score
 from collage.records import Record
-from collage.runtime.threads import configure_threads
-from estimators.replay import ReplayEstimator
 
 LEARNED = "learned"
 MODELS = (LEARNED, *BASELINES)
@@ -202,91 +179,3 @@ def placement_table(told: Mapping[str, Told]) -> Table:
 
 def _share(value: float) -> str:
     return "" if math.isnan(value) else f"{value:.1%}"
-
-
-def _settings(
-    threads: int,
-    models: Sequence[str],
-    among: Sequence[str],
-    records: Mapping[Key, Record],
-    designed: int,
-    run: bool,
-) -> dict[str, Any]:
-    """What has to be the same for results to be continued."""
-    seen = sorted(f"{record.key.digest} {record.seconds!r}" for record in records.values())
-    digest = hashlib.sha256("\n".join(seen).encode()).hexdigest()[:16]
-    return {
-        "models": list(models),
-        "among": list(among),
-        "records": len(records),
-        "designed": designed,
-        "digest": digest,
-        "threads": threads,
-        "end_to_end": run,
-    }
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", metavar="NAME", help="networks to leave out, one by one; all by default")
-    parser.add_argument("--among", default=",".join(NAMES), help="networks that the records are of (default: all ten)")
-    parser.add_argument("--records", type=Path, nargs="+", required=True, help="databases and benchmark logs")
-    parser.add_argument("--designed", type=Path, nargs="+", default=[], help="those of designed blocks")
-    parser.add_argument(
-        "--networks", type=Path, default=Path("build/networks.json"), help="cache of what belongs to each network"
-    )
-    parser.add_argument("--ship", type=Path, help="also train the learned model on all records, and save it here")
-    parser.add_argument("--models", default=",".join(MODELS), help=f"of {', '.join(MODELS)}")
-    parser.add_argument("--threads", type=int, default=2, help="of the records to use")
-    parser.add_argument("--end-to-end", action="store_true", help="run the placements too")
-    parser.add_argument("--keep", type=Path, help="folder to save the learned models in (for `benchmarks.active`)")
-    parser.add_argument("--out", type=Path, default=Path("build/estimators.jsonl"), help="rows as JSON lines")
-    options = parser.parse_args(arguments)
-    models = options.models.split(",")
-    if unknown := sorted(set(models) - set(MODELS)):
-        parser.error(f"no model is called {', '.join(unknown)}: there are {', '.join(MODELS)}")
-    among = list(dict.fromkeys([*options.among.split(","), *options.names]))
-    if options.keep is not None:
-        options.keep.mkdir(parents=True, exist_ok=True)
-    console = Console(width=None if sys.stdout.isatty() else 120)  # in a file, tables need no wrapping
-    configure_threads(options.threads)
-    try:
-        records = read_records([*options.records, *options.designed], options.threads)
-        designed = frozenset(read_records(options.designed, options.threads)) if options.designed else frozenset()
-        backends = resolve_backends(sorted({backend for _, backend, _ in records}))
-        transitions = ReplayEstimator(options.records).transitions(backends, options.threads)
-        run = options.end_to_end and measured_here(records)
-        settings = _settings(options.threads, models, among, records, len(designed), run)
-        results = Results(options.out, settings)
-        wanted = [name for name in options.names or among if name not in results.done]
-        built = {}
-        networks = []
-        for name in among if wanted or options.ship else ():
-            belongings, network = belongings_of(name, backends, options.threads, options.networks)
-            networks.append(belongings)
-            if network is not None and name in wanted:
-                built[name] = network
-        evaluation = Evaluation(networks, records, designed, transitions, run, options.keep, results)
-        for name in wanted:
-            tested = built.pop(name) if name in built else Network(name, backends, options.threads)
-            evaluation.evaluate(tested, models)
-            console.print(f"{name}: done")
-        if options.ship:
-            ship(options.ship, records, designed, networks)
-    except (CollageError, ValueError) as error:
-        parser.error(str(error))
-    told = results.told(models)
-    console.print(accuracy_table(told))
-    console.print(placement_table(told))
-    if options.end_to_end and not run:
-        console.print(ELSEWHERE)
-    for row in results.rows:
-        if steps := row.get("placing_by_prediction_s"):
-            parts = ", ".join(f"{step} {seconds:.2f} s" for step, seconds in steps.items())
-            console.print(
-                f"{row['network']} by prediction: {parts}; measuring took {row['tuning_over_placing']:.0f} times"
-            )
-
-
-if __name__ == "__main__":
-    main()

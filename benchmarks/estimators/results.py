@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.estimator_scores import Pairs
+from benchmarks.estimators.scores import Pairs
 from collage.errors import CollageError
 
 _LISTS = ("predicted", "recorded", "low", "high")

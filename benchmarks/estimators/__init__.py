@@ -1,0 +1,1 @@
+"""Cost models on networks that they have not seen (`python -m benchmarks.estimators`)."""
