@@ -1,6 +1,6 @@
 """Quotients: a graph with disjoint groups of its nodes in place of the nodes; its order and its reachability.
 
-A choice of candidate partitions can run exactly when its quotient is acyclic (SEMANTICS.md, section 1); the units that
+A cover can run exactly when its quotient is acyclic (SEMANTICS.md, section 1); the units that
 regions are made of are a quotient too. Groups are numbered, and sets of groups are bit sets: bit i is group i.
 """
 

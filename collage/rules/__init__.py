@@ -1,6 +1,6 @@
 """Partition rules: from a dataflow graph to the candidate partitions of each backend (RFC 0062, phase 1)."""
 
-from collage.rules.base import PartitionRule
+from collage.rules.base import OpCallByKindPartitionRule, OpPredicatePartitionRule, PartitionRule
 from collage.rules.combinators import (
     CompositePartitionRule,
     FilterPartitionRule,
@@ -11,33 +11,23 @@ from collage.rules.combinators import (
 from collage.rules.combine import CombinePartitionRule
 from collage.rules.combiners import (
     NATIVE_KIND_TABLE,
-    CombineAnything,
     CombineByKind,
-    CombineConstants,
-    CombineHorizontalAnchors,
     CombinerRule,
     CombineTupleArguments,
     CombineTupleProjections,
-    CombineVerticalAnchors,
 )
 from collage.rules.gather import check_coverable, gather_candidates
 from collage.rules.host import HostPartitionRule
-from collage.rules.op_rules import OpCallByKindPartitionRule, OpPredicatePartitionRule
 from collage.rules.pattern_rule import DFPatternPartitionRule, PatternMatch
-from collage.rules.pruning import prune
 from collage.rules.regions import RegionPartitionRule
 from collage.rules.trees import graph_rule, library_rule, native_rule
 
 __all__ = [
     "NATIVE_KIND_TABLE",
-    "CombineAnything",
     "CombineByKind",
-    "CombineConstants",
-    "CombineHorizontalAnchors",
     "CombinePartitionRule",
     "CombineTupleArguments",
     "CombineTupleProjections",
-    "CombineVerticalAnchors",
     "CombinerRule",
     "CompositePartitionRule",
     "DFPatternPartitionRule",
@@ -56,5 +46,4 @@ __all__ = [
     "graph_rule",
     "library_rule",
     "native_rule",
-    "prune",
 ]

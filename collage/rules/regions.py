@@ -1,5 +1,12 @@
 """Regions for graph-style backends (SEMANTICS.md, section 4): few, convex, and where engines gain from more context.
 
+*Maximal regions* are what `partition_for_<backend>` would take, so that the single-backend placement is among the
+candidates. The units that a backend supports are grouped so that the quotient stays acyclic. Each unit has a *level*:
+the number of times that a path to it passes from a supported unit into an unsupported one. Edges never go down a level,
+so connected supported units of one level form regions that are convex, and mutually acyclic, all of them together.
+Counting from the results instead of from the inputs gives another such placement (it takes late what the first takes
+early). Both are linear in the size of the graph.
+
 Inside each maximal region, the post-dominator tree shows the structure of the network. A path down that tree is a
 sequence of articulation points, and what lies between two of them is an interval: a residual block, an attention layer,
 a branch of a cell. Regions are intervals, runs of consecutive intervals on each path of the tree, and runs of sibling
@@ -11,15 +18,15 @@ the network.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from collage.graph.candidates import CandidatePartition
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.index_set import IndexSet
+from collage.graph.quotient import DisjointSets
 from collage.graph.sub_graph import SubGraph
 from collage.rules.base import PartitionRule, PartitionSpec, distinct
-from collage.rules.maximal import maximal_regions
 from collage.rules.post_dominators import ROOT, PostDominatorTree
 from collage.rules.units import Supports, Units, anchor_chains, atoms_of, units_of
 
@@ -80,3 +87,33 @@ def runs(count: int, limit: int) -> Iterator[tuple[int, int]]:
         length *= 2
     if count > limit:
         yield 0, count
+
+
+def maximal_regions(units: Units, from_results: bool = False) -> list[list[int]]:
+    """Disjoint sets of supported units, each connected and convex, the quotient by all of them acyclic; all supported
+    units.
+    """
+    taken = {unit for unit in range(len(units)) if units.supported[unit]}
+    level = levels_of(units.outputs if from_results else units.inputs, taken, from_results)
+    regions = DisjointSets()
+    for unit, readers in enumerate(units.outputs):
+        for reader in readers:
+            if unit in taken and reader in taken and level[unit] == level[reader]:
+                regions.join(unit, reader)
+    return regions.groups(sorted(taken))
+
+
+def levels_of(neighbours: Sequence[Iterable[int]], taken: Collection[int], from_results: bool = False) -> list[int]:
+    """Return, per node, how often a path to it (or from it) leaves what is taken, at most.
+
+    Parameters
+    ----------
+    neighbours
+        Per node, in topological order, those that it reads; those that read it when counting from the results.
+    taken
+        The nodes that a backend takes.
+    """
+    levels = [0] * len(neighbours)
+    for node in reversed(range(len(levels))) if from_results else range(len(levels)):
+        levels[node] = max((levels[n] + (n in taken and node not in taken) for n in neighbours[node]), default=0)
+    return levels

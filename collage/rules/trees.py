@@ -8,7 +8,7 @@ from typing import Any
 from collage.graph.dataflow_graph import DataflowNode
 from collage.graph.kinds import NodeKind, OpKind, ValueKind
 from collage.graph.sub_graph import SubGraph, SubGraphConfig
-from collage.rules.base import PartitionRule
+from collage.rules.base import OpCallByKindPartitionRule, OpPredicatePartitionRule, PartitionRule
 from collage.rules.combinators import (
     CompositePartitionRule,
     FilterPartitionRule,
@@ -19,7 +19,6 @@ from collage.rules.combinators import (
 from collage.rules.combine import CombinePartitionRule
 from collage.rules.combiners import NATIVE_KIND_TABLE, CombineTupleArguments, CombineTupleProjections
 from collage.rules.host import needs_backend
-from collage.rules.op_rules import OpCallByKindPartitionRule, OpPredicatePartitionRule
 from collage.rules.pattern_rule import DFPatternPartitionRule, PatternMatch
 from collage.rules.regions import RegionPartitionRule
 

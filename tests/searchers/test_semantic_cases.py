@@ -18,11 +18,10 @@ from collage.graph.candidates import CandidatePartition
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.kinds import OpKind
 from collage.graph.sub_graph import SubGraphConfig
-from collage.rules.base import PartitionRule, PartitionSpec
+from collage.rules.base import OpCallByKindPartitionRule, OpPredicatePartitionRule, PartitionRule, PartitionSpec
 from collage.rules.combinators import OnlyValidPartitionRule
 from collage.rules.combine import CombinePartitionRule
-from collage.rules.combiners import NATIVE_KIND_TABLE, CombineAnything
-from collage.rules.op_rules import OpCallByKindPartitionRule, OpPredicatePartitionRule
+from collage.rules.combiners import NATIVE_KIND_TABLE, CombineByKind
 from collage.rules.trees import native_rule
 from collage.search.problem import Searcher, SearchProblem
 from searchers.beam import BeamSearcher
@@ -61,7 +60,7 @@ def native(depth: int) -> PartitionRule:
 def joins_anything(depth: int, takes: Sequence[str]) -> PartitionRule:
     singles = OpPredicatePartitionRule(lambda node: node.op in takes)
     config = SubGraphConfig(max_depth=depth)
-    return OnlyValidPartitionRule(CombinePartitionRule(singles, (CombineAnything(),)), config)
+    return OnlyValidPartitionRule(CombinePartitionRule(singles, (CombineByKind(OPAQUE, OPAQUE),)), config)
 
 
 def fused(unit: float, count: int) -> float:

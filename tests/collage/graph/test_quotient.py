@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from random_graphs import flows, graphs, is_acyclic
 
 from collage.graph import DataflowGraph
 from collage.graph.quotient import DisjointSets, Quotient
+from tests.collage.graph.random_graphs import flows, graphs, is_acyclic
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9))))

@@ -2,9 +2,9 @@
 
 import pytest
 from hypothesis import given, settings
-from random_graphs import flows, graphs, is_convex, longest_path, subsets
 
 from collage.graph import DataflowGraph, IndexSet, NodeKind, OpKind, SubGraph, SubGraphConfig
+from tests.collage.graph.random_graphs import flows, graphs, is_convex, longest_path, subsets
 
 E, B, I, A, O = OpKind.ELEMENTWISE, OpKind.BROADCAST, OpKind.INJECTIVE, OpKind.ANCHOR, OpKind.OPAQUE  # noqa: E741
 

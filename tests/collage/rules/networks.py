@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collage.graph import DataflowGraph, NodeKind, OpKind
-from collage.rules import PartitionRule
+from collage.rules import CombineByKind, PartitionRule
 from collage.rules.base import PartitionSpec
 
 E, B, I, R, A, O = (  # noqa: E741
@@ -15,6 +15,9 @@ E, B, I, R, A, O = (  # noqa: E741
     OpKind.OPAQUE,
 )
 IN, CONST, TUPLE, GET = NodeKind.INPUT, NodeKind.CONSTANT, NodeKind.TUPLE, NodeKind.TUPLE_GET
+
+#: Joins any two neighbours: for backends that fuse as they like.
+ANYTHING = CombineByKind(O, O)
 
 #: A set of nodes, written as a sorted tuple.
 Nodes = tuple[int, ...]

@@ -7,21 +7,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-from networks import CONST, IN, A, B, E, I, Nodes, R, found
 from tvm import relax
 
 from collage.graph import DataflowGraph, NodeKind, OpKind, SubGraphConfig
 from collage.graph.from_relax import read_graph
 from collage.rules import (
-    CombineHorizontalAnchors,
     CombinePartitionRule,
     CombinerRule,
-    CombineVerticalAnchors,
     OnlyValidPartitionRule,
     OpCallByKindPartitionRule,
     native_rule,
 )
 from collage.rules.base import PartitionSpec
+from tests.collage.rules.example_combiners import CombineHorizontalAnchors, CombineVerticalAnchors
+from tests.collage.rules.networks import CONST, IN, A, B, E, I, Nodes, R, found
 
 Build = Callable[[Any], Any]
 HORIZONTAL, VERTICAL = CombineHorizontalAnchors(), CombineVerticalAnchors()

@@ -1,23 +1,22 @@
 """The cases of SEMANTICS.md, section 5: the rules find every candidate that the optimum is made of."""
 
 import pytest
-from networks import IN, A, B, E, Nodes, found
 
 from collage.graph import DataflowGraph, OpKind, SubGraphConfig
 from collage.rules import (
-    CombineAnything,
     CombinePartitionRule,
     OnlyValidPartitionRule,
     OpPredicatePartitionRule,
     PartitionRule,
     native_rule,
 )
+from tests.collage.rules.networks import ANYTHING, IN, A, B, E, Nodes, found
 
 
 def joins_anything(max_depth: int) -> PartitionRule:
     """Backend B: takes relu, add and concat, and joins anything."""
     takes = OpPredicatePartitionRule(lambda node: node.op in ("relu", "add", "concat"))
-    return OnlyValidPartitionRule(CombinePartitionRule(takes, [CombineAnything()], max_depth), SubGraphConfig())
+    return OnlyValidPartitionRule(CombinePartitionRule(takes, [ANYTHING], max_depth), SubGraphConfig())
 
 
 def unary(*edges: tuple[str, int]) -> list[tuple[str, OpKind, list[int]]]:

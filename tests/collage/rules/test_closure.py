@@ -4,20 +4,19 @@ from collections.abc import Sequence
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from networks import A, B, E, Nodes, fan_out, found, gpt2_fragment
-from random_graphs import graphs, is_convex, longest_path, subsets
 
 from collage.graph import DataflowGraph, IndexSet, OpKind, SubGraph, SubGraphConfig
 from collage.rules import (
     NATIVE_KIND_TABLE,
-    CombineAnything,
     CombineByKind,
-    CombineHorizontalAnchors,
     CombinePartitionRule,
     CombinerRule,
     OnlyValidPartitionRule,
     OpCallByKindPartitionRule,
 )
+from tests.collage.graph.random_graphs import graphs, is_convex, longest_path, subsets
+from tests.collage.rules.example_combiners import CombineHorizontalAnchors
+from tests.collage.rules.networks import ANYTHING, A, B, E, Nodes, fan_out, found, gpt2_fragment
 
 SINGLES = OpCallByKindPartitionRule(OpKind.OPAQUE)
 
@@ -49,7 +48,7 @@ def test_counts_on_the_gpt2_fragment() -> None:
 
 def test_a_fan_out_never_yields_its_halves() -> None:
     """a with b leaves a as a tap: c still reads it. Only all three together have no tap."""
-    rule = CombinePartitionRule(SINGLES, [CombineAnything()])
+    rule = CombinePartitionRule(SINGLES, [ANYTHING])
     assert set(found(rule, fan_out())) == {(1,), (2,), (3,), (1, 2), (1, 3), (1, 2, 3)}
     valid = OnlyValidPartitionRule(rule, SubGraphConfig(allow_taps=False))
     assert set(found(valid, fan_out())) == {(1,), (2,), (3,), (1, 2, 3)}
@@ -87,7 +86,7 @@ def closed_by_brute_force(graph: DataflowGraph, combiners: Sequence[CombinerRule
 @settings(max_examples=40, deadline=None)
 @given(graphs(max_operators=5), st.integers(0, 3))
 def test_the_closure_is_complete(graph: DataflowGraph, depth: int) -> None:
-    tables: list[Sequence[CombinerRule]] = [NATIVE_KIND_TABLE, [CombineAnything()], [CombineByKind(A, B)]]
+    tables: list[Sequence[CombinerRule]] = [NATIVE_KIND_TABLE, [ANYTHING], [CombineByKind(A, B)]]
     for combiners in tables:
         rule = CombinePartitionRule(SINGLES, combiners, depth)
         candidates = found(rule, graph)
@@ -123,7 +122,7 @@ def test_join_anything_finds_every_connected_convex_set(graph: DataflowGraph, de
             reached |= near
         if reached == inside and longest_path(graph, inside) <= depth and is_convex(graph, inside):
             expected.add(tuple(sorted(inside)))
-    assert set(found(CombinePartitionRule(SINGLES, [CombineAnything()], depth), graph)) == expected
+    assert set(found(CombinePartitionRule(SINGLES, [ANYTHING], depth), graph)) == expected
 
 
 @settings(max_examples=150, deadline=None)

@@ -1,13 +1,11 @@
 """Rules on single operators, and combinators: labels, unions, validity, partition boundaries, the host."""
 
 import pytest
-from networks import CONST, GET, IN, TUPLE, A, B, E, I, O, chain, fan_out, found
 
 from collage.errors import NoCoverError
 from collage.graph import DataflowGraph, IndexSet, SubGraph, SubGraphConfig
 from collage.graph.candidates import HOST, CandidatePartition, CandidateSet
 from collage.rules import (
-    CombineAnything,
     CombinePartitionRule,
     CompositePartitionRule,
     HostPartitionRule,
@@ -21,6 +19,7 @@ from collage.rules import (
 )
 from collage.rules.base import PartitionSpec
 from collage.rules.combinators import composites_fit
+from tests.collage.rules.networks import ANYTHING, CONST, GET, IN, TUPLE, A, B, E, I, O, chain, fan_out, found
 
 EVERYTHING = OpPredicatePartitionRule(lambda node: True)
 
@@ -61,7 +60,7 @@ def test_equal_candidates_of_two_backends_are_two_candidates() -> None:
 
 
 def test_only_valid_filters() -> None:
-    pairs = CombinePartitionRule(EVERYTHING, [CombineAnything()])
+    pairs = CombinePartitionRule(EVERYTHING, [ANYTHING])
     assert set(found(OnlyValidPartitionRule(pairs, SubGraphConfig(max_exits=1)), fan_out())) == {(1,), (2,), (3,)}
 
 
@@ -78,7 +77,7 @@ def test_composites_are_disjoint_and_inside() -> None:
 
 
 def test_only_tensors_cross_a_partition_boundary() -> None:
-    all_joins = CombinePartitionRule(EVERYTHING, [CombineAnything()])
+    all_joins = CombinePartitionRule(EVERYTHING, [ANYTHING])
     assert (3, 4) in found(all_joins, mixed())
     kept = set(found(PrimitivePartitionRule(all_joins), mixed()))
     assert kept == {(2,), (3,), (2, 3), (3, 4, 5), (4, 5), (2, 3, 4, 5)}

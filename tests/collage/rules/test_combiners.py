@@ -1,24 +1,20 @@
 """Which neighbours each combiner joins."""
 
-from networks import CONST, GET, IN, TUPLE, A, B, E, I, O, R, found
-
 from collage.graph import DataflowGraph, NodeKind, OpKind
 from collage.graph.candidates import CandidatePartition
 from collage.rules import (
     NATIVE_KIND_TABLE,
-    CombineAnything,
-    CombineConstants,
-    CombineHorizontalAnchors,
     CombinePartitionRule,
     CombinerRule,
     CombineTupleArguments,
     CombineTupleProjections,
-    CombineVerticalAnchors,
     CompositePartitionRule,
     OpPredicatePartitionRule,
     UnionPartitionRule,
 )
 from collage.rules.base import PartitionSpec
+from tests.collage.rules.example_combiners import CombineConstants, CombineHorizontalAnchors, CombineVerticalAnchors
+from tests.collage.rules.networks import ANYTHING, CONST, GET, IN, TUPLE, A, B, E, I, O, R, found
 
 EVERY_NODE = OpPredicatePartitionRule(lambda node: True)
 
@@ -48,7 +44,7 @@ def test_two_anchors_never_fuse_natively_through_an_add() -> None:
 def test_opaque_joins_only_anything() -> None:
     graph = DataflowGraph.from_edges([("x", IN, []), ("relu", E, [0]), ("sort", O, [1]), ("relu", E, [2])])
     assert joins(graph, *NATIVE_KIND_TABLE) == set()
-    assert joins(graph, CombineAnything()) == {(1, 2), (2, 3), (1, 2, 3)}
+    assert joins(graph, ANYTHING) == {(1, 2), (2, 3), (1, 2, 3)}
 
 
 def test_tuple_arguments() -> None:
@@ -102,6 +98,6 @@ def test_joined_candidates_keep_their_labels() -> None:
     graph = pair(A, E)
     first = CompositePartitionRule("lib.conv", OpPredicatePartitionRule(lambda node: node.op == "first"))
     second = CompositePartitionRule("lib.relu", OpPredicatePartitionRule(lambda node: node.op == "second"))
-    rule = CombinePartitionRule(UnionPartitionRule(second, first), [CombineAnything()])
+    rule = CombinePartitionRule(UnionPartitionRule(second, first), [ANYTHING])
     both: CandidatePartition = PartitionSpec(rule, "lib").candidates(graph)[-1]
     assert [(label, tuple(nodes)) for label, nodes in both.composites] == [("lib.conv", (1,)), ("lib.relu", (2,))]

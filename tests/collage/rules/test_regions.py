@@ -3,15 +3,14 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from networks import GET, IN, A, B, E, I, Nodes, O, cell_network, chain, found, residual_network
-from random_graphs import graphs, is_acyclic, is_convex
 
 from collage.graph import DataflowGraph, DataflowNode, NodeKind, OpKind
 from collage.rules import graph_rule
 from collage.rules.base import PartitionSpec
-from collage.rules.maximal import maximal_regions
-from collage.rules.regions import runs
+from collage.rules.regions import maximal_regions, runs
 from collage.rules.units import units_of
+from tests.collage.graph.random_graphs import graphs, is_acyclic, is_convex
+from tests.collage.rules.networks import GET, IN, A, B, E, I, Nodes, O, cell_network, chain, found, residual_network
 
 ALL = graph_rule(lambda node: True)
 

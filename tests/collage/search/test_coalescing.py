@@ -13,7 +13,6 @@ from collage.cost import Cost
 from collage.graph import DataflowGraph, IndexSet, NodeKind, OpKind, SubGraph, SubGraphConfig
 from collage.graph.candidates import HOST, CandidatePartition, CandidateSet
 from collage.rules import (
-    CombineHorizontalAnchors,
     CombinePartitionRule,
     CompositePartitionRule,
     OnlyValidPartitionRule,
@@ -28,6 +27,7 @@ from collage.rules.base import PartitionSpec
 from collage.search.coalescing import MAX_SIBLINGS, coalesced
 from collage.search.problem import Partitioning, execution_order
 from tests.collage.graph.random_graphs import graphs, is_acyclic, is_convex
+from tests.collage.rules.example_combiners import CombineHorizontalAnchors
 
 E, A, B, I = OpKind.ELEMENTWISE, OpKind.ANCHOR, OpKind.BROADCAST, OpKind.INJECTIVE  # noqa: E741
 Parts = list[list[int]]
