@@ -30,7 +30,7 @@ from benchmarks.estimators.networks import (
 )
 from benchmarks.estimators.regret import end_to_end
 from benchmarks.workloads import NAMES
-from collage.choose import resolve_backends
+from collage.backends.resolve import resolve_backends
 from collage.cost import Cost
 from collage.estimate import CostEstimator, Workload
 from collage.graph.candidates import CandidatePartition

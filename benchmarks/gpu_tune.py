@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         searcher=asked.searcher,
         device=asked.device,
         records=asked.records,
-        parameters=parameters,
+        searcher_parameters=parameters,
     )
     tuned = time.monotonic() - begin
     plan.compile().export(asked.library)

@@ -19,7 +19,7 @@ from rich.table import Table
 
 from benchmarks.workloads import NAMES, WORKLOADS, build
 from collage.backends.base import Backend
-from collage.choose import resolve_backends
+from collage.backends.resolve import resolve_backends
 from collage.cost import Cost
 from collage.estimate import Workload
 from collage.frontend import load

@@ -20,7 +20,7 @@ from benchmarks.estimators.networks import Key, Network, recorded_candidates
 from benchmarks.estimators.regret import Placements
 from benchmarks.estimators.scores import pairwise, score
 from benchmarks.workloads import NAMES
-from collage.choose import resolve_backends
+from collage.backends.resolve import resolve_backends
 from collage.cost import Cost
 from estimators.replay import ReplayEstimator
 

@@ -22,7 +22,8 @@ from collage.plugins import Parameterised
 
 if TYPE_CHECKING:
     from collage.backends.base import Backend
-    from collage.records import Record
+    from collage.progress import Reporter
+    from collage.records import Record, RecordDatabase
     from collage.records.key import MeasuringProtocol
 
 Tensors = tuple[np.ndarray, ...]
@@ -109,6 +110,21 @@ class CostEstimator(Parameterised, ABC):
     """
 
     protocol: MeasuringProtocol | None = None
+
+    def bind(self, records: RecordDatabase, reporter: Reporter) -> CostEstimator:
+        """The estimator for one run: itself, unless it uses what the run has to offer.
+
+        `collage.partition` calls this once, before it asks for anything. What the user gave to the constructor stays;
+        only what was left open is taken from the run. An estimator that wraps another one binds that too.
+
+        Parameters
+        ----------
+        records
+            The run's database, open until the run ends.
+        reporter
+            Shows progress to the user.
+        """
+        return self
 
     @property
     def uses_device(self) -> bool:

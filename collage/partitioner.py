@@ -15,7 +15,7 @@ import numpy as np
 
 from collage import plugins
 from collage.backends.base import Backend
-from collage.choose import create_both, resolve_backends
+from collage.backends.resolve import resolve_backends
 from collage.compile.tuning import tune_kernels
 from collage.confirm.contest import SEARCHED
 from collage.confirm.correction import Refined, refine
@@ -66,7 +66,8 @@ def partition(
     correction_rounds: int = 3,
     budget_s: float | None = None,
     seed: int = 0,
-    parameters: Mapping[str, Any] | None = None,
+    searcher_parameters: Mapping[str, Any] | None = None,
+    estimator_parameters: Mapping[str, Any] | None = None,
     reporter: Reporter | None = None,
 ) -> Plan:
     """Find which backend should run which part of a network.
@@ -87,7 +88,7 @@ def partition(
         is repeated (`collage.confirm.correction`).
     budget_s: seconds that the search may take; None for no limit.
     seed: of the searcher's and the inputs' random numbers.
-    parameters: of the searcher's and the estimator's constructors, where these are given by name.
+    searcher_parameters, estimator_parameters: of their constructors, where they are given by name.
     reporter: told of progress.
 
     Returns
@@ -104,11 +105,9 @@ def partition(
     configure_threads(threads)
     with interruptible(), RecordDatabase(records) as database:
         chosen = resolve_backends(backends, device)
-        search_with: Searcher
-        estimate_with: CostEstimator
-        search_with, estimate_with = create_both(
-            searcher, estimator, parameters or {}, {"records": database, "reporter": reporter}
-        )
+        search_with: Searcher = plugins.load("searchers", searcher, **searcher_parameters or {})
+        estimate_with: CostEstimator = plugins.load("estimators", estimator, **estimator_parameters or {})
+        estimate_with = estimate_with.bind(database, reporter)
         # Where nothing is known of any of them, the estimator itself says so when it is asked.
         known = {name: backend for name, backend in chosen.items() if estimate_with.knows(name)} or chosen
         left_out = [

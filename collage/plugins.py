@@ -12,11 +12,14 @@ import harms only those who use it.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from collage.errors import PluginError
+
+if TYPE_CHECKING:
+    from typing import Self
 
 Kind = Literal["searchers", "estimators", "backends"]
 _KINDS = ("searchers", "estimators", "backends")
@@ -34,13 +37,31 @@ def load(kind: Kind, name_or_instance: Any, **parameters: Any) -> Any:
 
     Raises
     ------
-    PluginError: the name is unknown (the message lists the valid ones), or the plug-in does not import.
+    PluginError
+        The name is unknown (the message lists the valid ones), the plug-in does not import, its constructor refuses
+        the parameters, or parameters are given with an instance.
     """
-    if isinstance(name_or_instance, str):
-        return load_class(kind, name_or_instance)(**parameters)
-    if isinstance(name_or_instance, type):
-        return name_or_instance(**parameters)
+    if isinstance(name_or_instance, str | type):
+        cls = load_class(kind, name_or_instance) if isinstance(name_or_instance, str) else name_or_instance
+        return _made(kind, cls, name_or_instance, parameters)
+    if parameters:
+        raise PluginError(
+            f"{name_or_instance!r} is made already: give it {', '.join(sorted(parameters))} when making it"
+        )
     return name_or_instance
+
+
+def _made(kind: Kind, cls: type[Any], wanted: str | type[Any], parameters: Mapping[str, Any]) -> Any:
+    name = wanted if isinstance(wanted, str) else wanted.__name__
+    known = inspect.signature(cls).parameters.values()
+    unknown = sorted(parameters.keys() - {p.name for p in known})
+    if unknown and not any(p.kind is p.VAR_KEYWORD for p in known):
+        names = ", ".join(sorted(p.name for p in known)) or "none"
+        raise PluginError(f"the {kind[:-1]} {name} has no parameter {', '.join(unknown)}; known: {names}")
+    try:
+        return cls(**parameters)
+    except (TypeError, ValueError) as error:
+        raise PluginError(f"the {kind[:-1]} {name} cannot be made: {error}") from error
 
 
 def load_class(kind: Kind, name: str) -> type[Any]:
@@ -93,6 +114,10 @@ class Parameterised:
             return {}
         names = [p.name for p in inspect.signature(type(self).__init__).parameters.values() if p.name != "self"]
         return {name: getattr(self, name) for name in names}
+
+    def with_params(self, **changed: Any) -> Self:
+        """A new instance with some parameters changed."""
+        return type(self)(**{**self.get_params(), **changed})
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in self.get_params().items())})"

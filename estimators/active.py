@@ -81,6 +81,15 @@ class ActiveEstimator(CostEstimator):
         self.device = device
         self.reporter = reporter
 
+    def bind(self, records: RecordDatabase, reporter: Reporter) -> CostEstimator:
+        bound = self.with_params(
+            records=records if self.records is None else self.records,
+            reporter=self.reporter or reporter,
+            measured=self.measured.bind(records, reporter) if self.measured is not None else None,
+        )
+        bound.budget_ = self.budget_  # which is that of the instance, however many runs it is used in
+        return bound
+
     @property
     def uses_device(self) -> bool:
         return self.measured is None or self.measured.uses_device

@@ -14,6 +14,7 @@ from contextlib import nullcontext
 
 from collage.cost import Cost
 from collage.estimate import CostEstimator, Workload, device_kind
+from collage.progress import Reporter
 from collage.records import RecordDatabase, RecordKey, keys_of
 from collage.records.key import Device, MeasuringProtocol
 from collage.runtime.device_info import describe_device
@@ -41,6 +42,10 @@ class CachedEstimator(CostEstimator):
         self.fallback = fallback
         self.protocol = protocol
         self.device = device
+
+    def bind(self, records: RecordDatabase, reporter: Reporter) -> CostEstimator:
+        fallback = self.fallback.bind(records, reporter) if self.fallback is not None else None
+        return self.with_params(records=records if self.records is None else self.records, fallback=fallback)
 
     @property
     def uses_device(self) -> bool:

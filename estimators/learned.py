@@ -19,7 +19,8 @@ from typing import Any
 from collage.cost import Cost
 from collage.errors import CollageError
 from collage.estimate import PREDICTED, Configurations, CostEstimator, Trainable, Workload
-from collage.records import Record
+from collage.progress import Reporter
+from collage.records import Record, RecordDatabase
 from collage.records.key import Device
 from collage.runtime.device_info import DeviceInfo, describe_device
 from estimators.cost_model.errors import ReportingCostModel
@@ -52,6 +53,9 @@ class LearnedEstimator(Trainable):
         self.model = model
         self.fallback = fallback
         self.device = device
+
+    def bind(self, records: RecordDatabase, reporter: Reporter) -> CostEstimator:
+        return self if self.fallback is None else self.with_params(fallback=self.fallback.bind(records, reporter))
 
     def estimate(self, workloads: Sequence[Workload]) -> list[Cost]:
         """One predicted cost per workload; its spread is half the width of the prediction interval.

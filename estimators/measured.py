@@ -62,6 +62,11 @@ class MeasuredEstimator(CostEstimator):
         self.timeout_s = timeout_s
         self.reporter = reporter
 
+    def bind(self, records: RecordDatabase, reporter: Reporter) -> CostEstimator:
+        return self.with_params(
+            records=records if self.records is None else self.records, reporter=self.reporter or reporter
+        )
+
     @property
     def uses_device(self) -> bool:
         return True

@@ -25,6 +25,7 @@ from itertools import permutations
 from collage.cost import Cost
 from collage.errors import RecordsError
 from collage.estimate import CostEstimator, Workload
+from collage.progress import Reporter
 from collage.records import Record, RecordDatabase, read_records
 from collage.records.database import default_path
 from collage.records.key import Composites, Device, MeasuringProtocol, protocol_json
@@ -56,6 +57,10 @@ class ReplayEstimator(CostEstimator):
         self.fallback = fallback
         self.device = device
         self.protocol = protocol
+
+    def bind(self, records: RecordDatabase, reporter: Reporter) -> CostEstimator:
+        fallback = self.fallback.bind(records, reporter) if self.fallback is not None else None
+        return self.with_params(records=records if self.records is None else self.records, fallback=fallback)
 
     def estimate(self, workloads: Sequence[Workload]) -> list[Cost]:
         """One cost per workload: the recorded one, the fallback's, or Unknown.

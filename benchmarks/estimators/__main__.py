@@ -25,7 +25,7 @@ from benchmarks.estimators.evaluation import MODELS, Evaluation, accuracy_table,
 from benchmarks.estimators.networks import ELSEWHERE, Key, Network, belongings_of, measured_here, recorded_candidates
 from benchmarks.estimators.results import Results
 from benchmarks.workloads import NAMES
-from collage.choose import resolve_backends
+from collage.backends.resolve import resolve_backends
 from collage.errors import CollageError
 from collage.records import Record
 from collage.runtime.threads import configure_threads

@@ -29,8 +29,8 @@ Parameters = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
-        metavar="NAME=VALUE",
-        help="A parameter of the searcher or the estimator, as model=cost.json or time_limit_s=600; may be repeated.",
+        metavar="WHOSE.NAME=VALUE",
+        help="A parameter of a plug-in, as estimator.model=cost.json or searcher.time_limit_s=600; may be repeated.",
     ),
 ]
 Html = Annotated[
@@ -57,21 +57,24 @@ def parse_shapes(texts: Sequence[str] | None) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def parse_parameters(texts: Sequence[str] | None) -> dict[str, Any]:
-    """`["width=64", "model=cost.json"]` -> `{"width": 64, "model": "cost.json"}`: values are JSON where they read like
-    it, and text otherwise. Raises typer.BadParameter.
+def parse_parameters(texts: Sequence[str] | None) -> dict[str, dict[str, Any]]:
+    """`["searcher.width=64", "estimator.model=cost.json"]` -> `{"searcher": {"width": 64}, "estimator": {"model":
+    "cost.json"}}`: values are JSON where they read like it, and text otherwise. Raises typer.BadParameter.
     """
-    parameters: dict[str, Any] = {}
+    parameters: dict[str, dict[str, Any]] = {"searcher": {}, "estimator": {}}
     for text in texts or ():
-        name, separator, value = text.partition("=")
-        if not separator or not name.isidentifier():
-            raise typer.BadParameter(f"{text!r} does not read like name=value", param_hint="--set")
-        if name in parameters:
-            raise typer.BadParameter(f"{name} is given twice", param_hint="--set")
+        whole, separator, value = text.partition("=")
+        whose, _, name = whole.partition(".")
+        if not separator or whose not in parameters or not name.isidentifier():
+            raise typer.BadParameter(
+                f"{text!r} does not read like searcher.name=value or estimator.name=value", param_hint="--set"
+            )
+        if name in parameters[whose]:
+            raise typer.BadParameter(f"{whole} is given twice", param_hint="--set")
         try:
-            parameters[name] = json.loads(value)
+            parameters[whose][name] = json.loads(value)
         except ValueError:
-            parameters[name] = value
+            parameters[whose][name] = value
     return parameters
 
 

@@ -77,6 +77,7 @@ def tune(
     """Find which backend should run which part of a network, and compile it."""
     plan_path = plan or output.with_suffix(".plan.json")
     shapes, names = parse_shapes(shape), parse_names(backends, "--backends")
+    parameters = parse_parameters(parameter)
     require_writable(
         {"--output": output, "--plan": plan_path, "--report": report}, {"the model": model, "the records": records}
     )
@@ -105,7 +106,8 @@ def tune(
                 correction_rounds=correction_rounds,
                 budget_s=budget,
                 seed=seed,
-                parameters=parse_parameters(parameter),
+                searcher_parameters=parameters["searcher"],
+                estimator_parameters=parameters["estimator"],
                 reporter=reporter,
             )
             found.save(plan_path)
@@ -136,7 +138,7 @@ def configured_backends(
     ------
     CollageError: the device or a name is unknown, or schedules are to be tried and TVM is not among the backends.
     """
-    from collage.choose import available_backends
+    from collage.backends.resolve import available_backends
     from collage.errors import CollageError
     from collage.runtime.devices import KINDS
 

@@ -19,8 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from collage import plugins
 from collage.backends.base import Backend
-from collage.choose import create, resolve_backends
+from collage.backends.resolve import resolve_backends
 from collage.collect.blocks.families import Family, draw_network, families_named
 from collage.collect.outliers import Point, better, doubtful
 from collage.collect.sampling import Rivals, by_group, draw_candidates, draw_variants, likeliest
@@ -152,7 +153,7 @@ class _Collection:
         self.reporter = reporter
         self.deadline = math.inf if budget_s is None else time.monotonic() + budget_s
         self.batch = _BATCH if budget_s is None else _BATCH_IN_A_HURRY
-        self.cached: CostEstimator = create("estimators", "cached", {"records": database})
+        self.cached: CostEstimator = plugins.load("estimators", "cached", records=database)
         self.points: list[Point] = []
         self.known = self.measured = self.invalid = self.doubted = self.replaced = 0
 
@@ -236,7 +237,7 @@ class _Collection:
             self.reporter.note(f"the networks have no more than {len(pool)} variants that could be found")
         if model is None:
             return pool
-        return likeliest(pool, sources, samples, create("estimators", "learned", {"model": model}), self.cached, rng)
+        return likeliest(pool, sources, samples, plugins.load("estimators", "learned", model=model), self.cached, rng)
 
     def _measure_all(self, groups: list[Rivals]) -> bool:
         """Measure what is not in the records; False when the time was up before the end."""
@@ -282,8 +283,7 @@ class _Collection:
         transition_costs(backends, self.threads, self.database, protocol, self.reporter)
 
     def _measured(self, database: RecordDatabase) -> CostEstimator:
-        offered = {"records": database, "reporter": self.reporter}
-        estimator: CostEstimator = create("estimators", "measured", offered)
+        estimator: CostEstimator = plugins.load("estimators", "measured", records=database, reporter=self.reporter)
         return estimator
 
     def _remember(self, workloads: Sequence[Workload], costs: Sequence[Cost]) -> None:

@@ -26,7 +26,7 @@ from benchmarks.estimators.networks import (
     recorded_tuning_seconds,
 )
 from benchmarks.estimators.regret import Placements, end_to_end, partitioning_seconds
-from collage.choose import resolve_backends
+from collage.backends.resolve import resolve_backends
 from collage.collect.sampling import draw_variants
 from collage.collect.variants import skeleton
 from collage.cost import Cost

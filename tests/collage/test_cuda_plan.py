@@ -15,7 +15,7 @@ from tvm import relax
 import collage
 from collage import plugins
 from collage.backends.cuda.native import TVMCudaBackend
-from collage.choose import resolve_backends
+from collage.backends.resolve import resolve_backends
 from collage.collect.collection import collect
 from collage.compile.build import build, device_of_backends
 from collage.errors import BackendUnavailableError, CodegenError

@@ -14,8 +14,8 @@ import pytest
 import typer
 from tvm import relax
 
-import collage.collect.collection
-from collage.choose import create, resolve_backends
+from collage import plugins
+from collage.backends.resolve import resolve_backends
 from collage.cli.collect import collect as command
 from collage.collect.collection import collect
 from collage.collect.outliers import Point, better, doubtful
@@ -228,12 +228,14 @@ class Unsure(CostEstimator):
 
 
 def replace_estimators(monkeypatch: pytest.MonkeyPatch, spreads: Any, measured: type[Scripted] = Scripted) -> None:
-    def create_fake(kind: str, name: str, offered: dict[str, Any]) -> Any:
-        if name == "measured":
-            return measured(offered["records"], spreads)
-        return Unsure() if name == "learned" else create(kind, name, offered)
+    load = plugins.load
 
-    monkeypatch.setattr(collage.collect.collection, "create", create_fake)
+    def load_fake(kind: plugins.Kind, name: Any, **parameters: Any) -> Any:
+        if name == "measured":
+            return measured(parameters["records"], spreads)
+        return Unsure() if name == "learned" else load(kind, name, **parameters)
+
+    monkeypatch.setattr(plugins, "load", load_fake)
 
 
 @pytest.mark.parametrize(("second", "kept"), [(1e-6, 1e-6), (9e-4, 5e-4)])

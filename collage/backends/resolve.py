@@ -1,16 +1,12 @@
-"""From names to instances: the backends of a device, the searcher and the estimator that the user asks for."""
+"""From names to instances: the backends of a device that the user asks for."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from collage import plugins
 from collage.backends.base import Backend
 from collage.errors import BackendUnavailableError, PluginError
-from collage.estimate import CostEstimator
-from collage.search.problem import Searcher
 
 
 def resolve_backends(wanted: Sequence[str | Backend] | None, device: str = "cpu") -> dict[str, Backend]:
@@ -81,49 +77,3 @@ def _of_device(wanted: str | Backend, device: str) -> Backend:
             return backend
     other: Backend = plugins.load("backends", named)
     return other
-
-
-def create_both(
-    searcher: str | Searcher,
-    estimator: str | CostEstimator,
-    parameters: Mapping[str, Any],
-    offered: Mapping[str, Any],
-) -> tuple[Any, Any]:
-    """The searcher and the estimator: plug-ins by name are made with those of `offered` and of `parameters` that their
-    constructors take; instances are what they are.
-
-    Raises
-    ------
-    PluginError: a name is unknown, a constructor refuses, or one of `parameters` is taken by neither.
-    """
-    known: set[str] = set()
-    made = []
-    kinds: tuple[tuple[plugins.Kind, Any], ...] = (("searchers", searcher), ("estimators", estimator))
-    for kind, wanted in kinds:
-        if isinstance(wanted, str):
-            accepted = inspect.signature(plugins.load_class(kind, wanted)).parameters
-            known |= set(accepted)
-            wanted = create(kind, wanted, {**offered, **parameters})
-        made.append(wanted)
-    unknown = sorted(set(parameters) - known)
-    if unknown:
-        names = " or ".join(w for w in (searcher, estimator) if isinstance(w, str)) or "what is given as an instance"
-        raise PluginError(f"{names} has no parameter {', '.join(unknown)}; known: {', '.join(sorted(known)) or 'none'}")
-    return made[0], made[1]
-
-
-def create(kind: plugins.Kind, wanted: Any, offered: Mapping[str, Any]) -> Any:
-    """A plug-in by name, given those of `offered` that its constructor takes; an instance as it is.
-
-    Raises
-    ------
-    PluginError: the name is unknown, or the constructor refuses what it is given.
-    """
-    if not isinstance(wanted, str):
-        return wanted
-    cls = plugins.load_class(kind, wanted)
-    accepted = inspect.signature(cls).parameters
-    try:
-        return cls(**{name: value for name, value in offered.items() if name in accepted})
-    except (TypeError, ValueError) as error:
-        raise PluginError(f"the {kind[:-1]} {wanted!r} cannot be made: {error}") from error
