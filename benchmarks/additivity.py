@@ -68,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def measure(name: str, records: Path, turns: int) -> dict[str, Any]:
     """Ratio of the whole to the sum of its parts, (median, low, high), for the plan searched with isolated costs."""
-    from collage.measure.loaded import LoadedArtifact, Wakers  # after the environment is set: it loads TVM's runtime
+    from collage.measure.loaded import LoadedArtifact, WarmUps  # after the environment is set: it loads TVM's runtime
 
     threads = default_threads()
     configure_threads(threads)
@@ -89,15 +89,15 @@ def measure(name: str, records: Path, turns: int) -> dict[str, Any]:
         probes = [Workload.of_module(two_convolutions(), backend, threads) for backend in backends]
         prepared = [prepare(w, folder / str(i)) for i, w in enumerate([*distinct, *probes])]
         built = build_all(prepared, threads, 120.0)
-        wakers = {p.backend.name: a for p, a in zip(probes, built[len(distinct) :], strict=True)}
+        warm_ups = {p.backend.name: a for p, a in zip(probes, built[len(distinct) :], strict=True)}
         loaded: dict[Workload, LoadedArtifact] = {}
-        awake = Wakers()
+        awake = WarmUps()
         for workload, artifact in zip(distinct, built, strict=False):
             assert isinstance(artifact, Artifact), artifact
-            waker = wakers[workload.backend.name]
-            assert workload.samples is not None and isinstance(waker, Artifact)
+            warm_up = warm_ups[workload.backend.name]
+            assert workload.samples is not None and isinstance(warm_up, Artifact)
             inputs = _tensors(workload.samples().inputs)
-            loaded[workload] = LoadedArtifact(artifact, inputs, awake.of(replace(artifact, waker=waker)))
+            loaded[workload] = LoadedArtifact(artifact, inputs, awake.of(replace(artifact, warm_up=warm_up)))
         whole = LoadedArtifact(
             prepare_plan(plan.partitioned(), backends, threads, folder / "plan"), _tensors(reference.inputs)
         )

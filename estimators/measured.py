@@ -107,12 +107,12 @@ class _DeviceEstimator(CostEstimator):
             tempfile.TemporaryDirectory(prefix="collage-") as folder,
             Runner(workloads[0].threads, self.timeout_s) as runner,
         ):
-            wakers = self._build_wakers(workloads, Path(folder), jobs)
+            warm_ups = self._build_warm_ups(workloads, Path(folder), jobs)
             for batch in _batches(ordered, 8 * jobs):
-                costs.update(self._measure_batch(batch, runner, jobs, wakers))
+                costs.update(self._measure_batch(batch, runner, jobs, warm_ups))
         return [costs[w] for w in workloads]
 
-    def _build_wakers(self, workloads: Sequence[Workload], folder: Path, jobs: int) -> dict[str, Artifact]:
+    def _build_warm_ups(self, workloads: Sequence[Workload], folder: Path, jobs: int) -> dict[str, Artifact]:
         """The probe on every CPU backend that takes it; one that does not is timed as its threads happen to be."""
         backends = {w.backend.name: w.backend for w in workloads if w.backend.device == "cpu"}
         threads = workloads[0].threads
@@ -121,7 +121,7 @@ class _DeviceEstimator(CostEstimator):
         return {w.backend.name: a for w, a in built.items() if isinstance(a, Artifact)}
 
     def _measure_batch(
-        self, batch: list[Rivals], runner: Runner, jobs: int, wakers: Mapping[str, Artifact]
+        self, batch: list[Rivals], runner: Runner, jobs: int, warm_ups: Mapping[str, Artifact]
     ) -> dict[Workload, Cost]:
         costs: dict[Workload, Cost] = {}
         with tempfile.TemporaryDirectory(prefix="collage-") as folder:
@@ -133,7 +133,7 @@ class _DeviceEstimator(CostEstimator):
                         costs[workload] = self._record(workload, Measurement(reason=str(built[workload])))
                 if ready:
                     self.reporter.step(ready[0].label.partition(" ")[2], 0)
-                    artifacts = [_awake(built[w], wakers.get(w.backend.name)) for w in ready]
+                    artifacts = [_awake(built[w], warm_ups.get(w.backend.name)) for w in ready]
                     measured = self._measure_rivals(ready, artifacts, runner, Path(folder) / f"data{number}")
                     for workload, measurement in zip(ready, measured, strict=True):
                         costs[workload] = self._record(workload, measurement)
@@ -208,8 +208,8 @@ class _DeviceEstimator(CostEstimator):
         return cost
 
 
-def _awake(artifact: Artifact | str, waker: Artifact | None) -> Artifact | str:
-    return replace(artifact, waker=waker) if isinstance(artifact, Artifact) else artifact
+def _awake(artifact: Artifact | str, warm_up: Artifact | None) -> Artifact | str:
+    return replace(artifact, warm_up=warm_up) if isinstance(artifact, Artifact) else artifact
 
 
 def cost_of(measurement: Measurement) -> Cost:

@@ -39,7 +39,8 @@ class Artifact:
     library: path of the shared library with the VM's bytecode and the native kernels.
     weights: paths of `.npy` files that follow the inputs as arguments of `main`.
     blobs: what the engines run; their symbols are what the library calls.
-    waker: the probe on the same backend, run before every cold sample; None leaves threads as they are.
+    warm_up: the probe on the same backend, run before every cold sample to wake its threads; None leaves them as they
+        are.
     device: the kind of device that it runs on.
     tolerance: of its backends' precision (`Backend.tolerance`); the protocol's counts where that is wider.
     """
@@ -47,7 +48,7 @@ class Artifact:
     library: str
     weights: tuple[str, ...] = ()
     blobs: tuple[Blob, ...] = ()
-    waker: Artifact | None = None
+    warm_up: Artifact | None = None
     device: str = "cpu"
     tolerance: float = 0.0
 

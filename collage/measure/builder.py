@@ -25,7 +25,7 @@ Item = TypeVar("Item")
 
 def build_all(preparations: Sequence[Preparation], jobs: int, timeout_s: float = 60.0) -> list[Built]:
     """The artifact of each preparation, or the reason why it cannot be built."""
-    # All graph-style rivals of one sub-graph are called in the same way: one library serves them.
+    # All graph-style alternatives for one sub-graph are called in the same way: one library serves them.
     distinct: dict[str, Preparation] = {}
     for preparation in preparations:
         distinct.setdefault(preparation.module_json, preparation)

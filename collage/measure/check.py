@@ -8,9 +8,9 @@ import numpy as np
 WRONG = "wrong result"
 #: Larger magnitudes are masks, not values.
 _MASK = 1e30
-#: Kinds of float that keep fewer digits than float32: the least tolerance they are held to, and what a mask is. What is
+#: Kinds of float that keep fewer digits than float32: their least tolerance, and the magnitude of a mask. What is
 #: rounded to float16 is off by 5e-4 before anything was computed. The dtype is part of a workload's structure, so that
-#: structure and `Protocol.tolerance` in a record's key say together which tolerance it was held to.
+#: structure and `Protocol.tolerance` in a record's key give together the tolerance that applied.
 _NARROW = {"float16": (1e-2, 3e4), "bfloat16": (8e-2, _MASK)}
 
 

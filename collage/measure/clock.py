@@ -1,22 +1,30 @@
 """Clock: how a loaded artifact is timed on a kind of device.
 
-`HostClock` stops the time of the CPU. `DeviceClock` records events on the accelerator's stream: kernels run there
+`HostClock` reads the clock of the CPU. `DeviceClock` records events on the accelerator's stream: kernels run there
 while the host is already elsewhere. To keep what the host takes for a launch out of a kernel's time, so much is queued
 before a run that the host has issued all of its launches before the first of them begins: the same writes that empty
 the last-level cache. A whole network is timed without that, as it will run.
+
+A GPU lowers its clock when it is hot, or idle, or shares its power budget: the same kernel then takes longer. NVML
+reports the frequency (package nvidia-ml-py); without it only the spread of the samples is judged.
 """
 
 from __future__ import annotations
 
+import logging
 import math
+import os
 import statistics
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
 from collage.measure import device_events, instrument
 from collage.measure.protocol import DeviceProtocol, Protocol
+from collage.measure.statistics import Summary
+from collage.runtime.cuda.device import open_nvml
 
 if TYPE_CHECKING:
     from collage.measure.instrument import Span
@@ -26,6 +34,9 @@ if TYPE_CHECKING:
 _AHEAD = 1.5
 #: A first run compiles, and takes seconds: nothing is queued for that long.
 _MOST_WRITES = 400
+#: A clock that changes by more, or samples that spread by more, make a measurement unstable.
+STEADY_CLOCK, STEADY_SAMPLES = 0.03, 0.05
+UNSTABLE = "unstable"
 
 
 class Clock(ABC):
@@ -44,7 +55,7 @@ class Clock(ABC):
         return ""
 
     def frequency(self) -> float | None:
-        """Clock frequency of the device now, in MHz; None where it is not told."""
+        """Clock frequency of the device now, in MHz; None where it is not known."""
         return None
 
 
@@ -54,8 +65,8 @@ class HostClock(Clock):
     def time_once(self, loaded: LoadedArtifact, protocol: Protocol, threads: int) -> float:
         if protocol.weights == "cold":
             instrument.evict(protocol.evict_bytes, threads)
-            if loaded.waker is not None:
-                loaded.waker.call()
+            if loaded.warm_up is not None:
+                loaded.warm_up.call()
             instrument.touch(loaded.inputs)
         if protocol.span == "call":
             begin = time.perf_counter()
@@ -104,8 +115,6 @@ class DeviceClock(Clock):
         return device_events.trouble()
 
     def frequency(self) -> float | None:
-        from collage.measure.frequency import sm_frequency
-
         return sm_frequency()
 
     def _issue(self, loaded: LoadedArtifact, begin: float) -> None:
@@ -172,3 +181,40 @@ class DeviceClock(Clock):
 def clock_of(device: str) -> Clock:
     """The clock of a kind of device, one for all artifacts."""
     return HostClock() if device == "cpu" else DeviceClock()
+
+
+def sm_frequency() -> float | None:
+    """MHz of the device that is used, now; None where NVML is missing or does not report it."""
+    nvml = open_nvml()
+    if nvml is None:
+        return None
+    try:
+        first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0].strip() or "0"
+        by_uuid = first.startswith(("GPU-", "MIG-"))
+        handle = nvml.nvmlDeviceGetHandleByUUID(first) if by_uuid else nvml.nvmlDeviceGetHandleByIndex(int(first))
+        return float(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM))
+    except (
+        nvml.NVMLError,
+        ValueError,
+    ) as error:  # the driver does not report it, or the device is named in another way
+        logging.getLogger(__name__).debug("NVML does not report the clock: %s", error)
+        return None
+
+
+def remark(reason: str, samples: Sequence[float], before: float | None, after: float | None) -> str:
+    """Why sampling stopped, with the clock frequency meanwhile, and a warning where the measurement is uncertain.
+
+    Parameters
+    ----------
+    before, after: MHz; None where they are not known.
+    """
+    warnings, parts = [], [reason]
+    if before and after:
+        parts.append(f"SM clock {before:.0f} MHz" if before == after else f"SM clock {before:.0f} to {after:.0f} MHz")
+        if abs(after - before) > STEADY_CLOCK * before:
+            warnings.append("the clock changed")
+    if len(samples) > 1 and Summary.of(samples).relative_spread > STEADY_SAMPLES:
+        warnings.append(f"the samples spread by {Summary.of(samples).relative_spread:.0%}")
+    if warnings:
+        parts.append(f"{UNSTABLE}: {' and '.join(warnings)}")
+    return "; ".join(part for part in parts if part)

@@ -1,5 +1,5 @@
-"""End-to-end latency of whole networks: rival plans, checked against the reference and timed interleaved in the
-timing process.
+"""End-to-end latency of whole networks: plans are checked against the reference, and timed interleaved in the timing
+process.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def measure_plans(
     folder: Path,
     timeout_s: float = 300.0,
 ) -> dict[str, Measurement]:
-    """Name of each plan -> its samples, in seconds; all plans take turns (A B C A B C)."""
+    """Name of each plan -> its samples, in seconds; the runs of all plans are interleaved (A B C A B C)."""
     folder.mkdir(parents=True, exist_ok=True)
     job = Job(
         artifacts=tuple(artifacts.values()),

@@ -44,16 +44,16 @@ def import_tvm_without_torch() -> None:
 
 
 def end_with(parent: int) -> None:
-    """Kill this process when its parent ends, in whatever way. Where the parent is not what started it any more, it has
+    """Kill this process when its parent ends, in whatever way. Where `parent` is not its parent any more, that has
     ended already.
 
-    Linux tells of the end of the *thread* that started this process.
+    On Linux it is the end of the *thread* that started this process.
     """
     if sys.platform != "linux":
         return
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL) != 0:
-        raise OSError(ctypes.get_errno(), "prctl does not tell of the parent's end")
+        raise OSError(ctypes.get_errno(), "prctl cannot signal the parent's end")
     if os.getppid() != parent:
         os._exit(1)
 

@@ -1,4 +1,4 @@
-"""What the tuning process and the timing process say to each other: jobs one way, events the other."""
+"""Messages between the tuning process and the timing process: jobs one way, events the other."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ Parts = tuple[tuple[str, float], ...]
 
 @dataclass(frozen=True)
 class Job:
-    """Rivals for one sub-graph, timed interleaved on the same inputs.
+    """Artifacts to be timed interleaved on the same inputs: alternatives for one sub-graph, or plans of one network.
 
     Attributes
     ----------
-    artifacts: the rivals.
-    inputs, expected: paths of `.npy` files; the outputs of a correct rival.
+    artifacts: what is timed. Events name an artifact by its position here.
+    inputs, expected: paths of `.npy` files: the inputs, and the outputs of a correct artifact.
     protocol: how to time.
     threads: number of threads of the deployment.
     device: the kind of device that all of them run on.
@@ -38,34 +38,34 @@ class Job:
 
 @dataclass(frozen=True)
 class Ready:
-    """The timing process has come up, with its clock and its device, and turns to the rivals: what comes before may
-    take long, and is nobody's fault.
+    """The timing process has come up, with its clock and its device, and loads artifacts from now on. What comes before
+    may take long, and no artifact is the cause.
     """
 
 
 @dataclass(frozen=True)
 class Begin:
-    """The timing process starts something with one rival: if it falls silent or dies now, that rival is to blame."""
+    """The timing process starts a stage of one artifact. If it hangs or dies now, that artifact is the cause."""
 
-    rival: int
+    artifact: int
     stage: str
 
 
 @dataclass(frozen=True)
 class Failed:
-    """One rival is out: it does not load, does not run, or gives wrong numbers."""
+    """One artifact does not load, does not run, or gives wrong numbers."""
 
-    rival: int
+    artifact: int
     reason: str
 
 
 @dataclass(frozen=True)
 class Timed:
-    """The samples of one rival, in seconds, and why sampling stopped; and, of a whole network, `Parts`, and on an
+    """The samples of one artifact, in seconds, and why sampling stopped; and, of a whole network, `Parts`, and on an
     accelerator what the host took to issue each of them, in seconds.
     """
 
-    rival: int
+    artifact: int
     samples: tuple[float, ...]
     reason: str
     parts: Parts = ()
@@ -74,8 +74,8 @@ class Timed:
 
 @dataclass(frozen=True)
 class Retired:
-    """The timing process ends itself: nothing can run in it any more. What it has not reported is to be run in another
-    one.
+    """The timing process ends itself, because nothing can run in it any more. Artifacts without a report are to be run
+    in another one.
     """
 
     reason: str

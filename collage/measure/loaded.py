@@ -26,19 +26,19 @@ _INVOKE = "vm.builtin.invoke_closure"
 
 
 class LoadedArtifact:
-    """One rival, ready to run; `watched` ones also call by call.
+    """An artifact that is ready to run; a `watched` one also call by call.
 
     Attributes
     ----------
     vm, watched: virtual machines; the second one has the stopwatch, and launches call by call what the first one has in
         CUDA graphs.
     inputs, pristine: tensors on the device, and copies of them there that nothing writes to; none on the CPU.
-    waker: what wakes the threads of the artifact's backend; None where it is not asked for.
+    warm_up: wakes the threads of the artifact's backend before a cold sample; None leaves them as they are.
     runs_per_sample, host_seconds: how a device's clock times it; 0 until it has been run.
     """
 
     def __init__(
-        self, artifact: Artifact, inputs: list[Any], waker: LoadedArtifact | None = None, watched: bool = False
+        self, artifact: Artifact, inputs: list[Any], warm_up: LoadedArtifact | None = None, watched: bool = False
     ) -> None:
         for blob in artifact.blobs:
             run = engines.create(blob.engine, Path(blob.path).read_bytes(), dict(blob.options))
@@ -47,7 +47,7 @@ class LoadedArtifact:
         library = tvm.runtime.load_module(artifact.library)
         self.vm = VirtualMachine(library, device)
         # An instrument cannot be taken out of a virtual machine again, so that a second one has it. It is made now: it
-        # finds its engines by name, and the next rival may have others of the same names.
+        # finds its engines by name, and the next artifact may have others of the same names.
         self.watched: Any = None
         if watched:
             with _uncaptured():
@@ -56,7 +56,7 @@ class LoadedArtifact:
         self.pristine = [tensor.copyto(device) for tensor in inputs] if artifact.device != "cpu" else []
         self._arguments = [*inputs, *(upload(np.load(path), device) for path in artifact.weights)]
         self._main = self.vm["main"]
-        self.waker = waker
+        self.warm_up = warm_up
         self._clock = clock_of(artifact.device)
         self.runs_per_sample = 0
         self.host_seconds = 0.0
@@ -108,17 +108,17 @@ def _uncaptured() -> Iterator[None]:
         tvm_ffi.register_global_func(_CAPTURE, original, override=True)
 
 
-class Wakers:
-    """The probes that this process has loaded: one per backend, for all candidates."""
+class WarmUps:
+    """The warm-ups that this process has loaded: one per backend, for all candidates."""
 
     def __init__(self) -> None:
         self._loaded: dict[tuple[str, ...], LoadedArtifact] = {}
 
     def of(self, artifact: Artifact) -> LoadedArtifact | None:
-        """What wakes the threads of the artifact's backend."""
-        if artifact.waker is None or artifact.device != "cpu":
+        """The warm-up of the artifact's backend; None where the artifact has none."""
+        if artifact.warm_up is None or artifact.device != "cpu":
             return None
-        key = (artifact.waker.library, *(blob.path for blob in artifact.waker.blobs))
+        key = (artifact.warm_up.library, *(blob.path for blob in artifact.warm_up.blobs))
         if key not in self._loaded:
-            self._loaded[key] = LoadedArtifact(artifact.waker, [tvm.runtime.tensor(np.ones(SHAPE, "float32"))])
+            self._loaded[key] = LoadedArtifact(artifact.warm_up, [tvm.runtime.tensor(np.ones(SHAPE, "float32"))])
         return self._loaded[key]

@@ -1,4 +1,4 @@
-"""PlanRunner: whole networks in the timing process, each placement compiled once, rivals timed by turns."""
+"""PlanRunner: whole networks in the timing process, each placement compiled once, all runs interleaved."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class PlanRunner:
         self._jobs = self._plans = 0
 
     def measure(self, placements: Mapping[str, Placement], stage: str) -> dict[str, Measurement]:
-        """Name of each placement -> its samples, in seconds, all taken by turns; or why there are none."""
+        """Name of each placement -> its samples, in seconds, taken interleaved; or why there are none."""
         self.reporter.stage(stage, len(placements) + 1)
         measured: dict[str, Measurement] = {}
         artifacts: dict[str, Artifact] = {}

@@ -1,4 +1,4 @@
-"""The probe: a small network whose two halves are equal, for whatever has to be tried on every backend.
+"""The probe: a small network whose two halves are equal, for measurements that every backend takes part in.
 
 Transitions are measured with one half on each of two backends. Run as a whole right before a candidate, it wakes the
 threads of the candidate's backend, as the partition before it would in a network: threads that sleep take a tenth of

@@ -16,16 +16,16 @@ class Protocol:
         back, as in a network where weights stream from memory and the producer has just written its result; "hot"
         repeats without that.
     warmup: rounds that are not counted.
-    discard: runs at the beginning of every turn that are not counted: what the rival before left in the caches, and
-        threads asleep, would otherwise be charged to whoever comes next.
+    discard: runs at the beginning of every turn that are not counted. They absorb the cache state that the artifact
+        before left behind, and the waking of threads.
     min_samples, max_samples: of every candidate that is not stopped early.
     relative: stop when the half-width of the median's 95% confidence interval is below this share of the median.
-    time_limit_s: seconds that one group of rivals may be sampled for once all have `min_samples`.
-    slow_factor: a candidate this many times slower than its fastest rival is stopped with the samples it has.
+    time_limit_s: seconds that one job may be sampled for once all artifacts have `min_samples`.
+    slow_factor: an artifact this many times slower than the fastest is stopped with the samples it has.
     evict_bytes: bytes overwritten per core before a cold sample.
     span: "kernels" times from the first to the last kernel inside the virtual machine; "call" times the whole call,
-        from Python, and every turn has one more run, with a stopwatch around each of its calls; rivals that may
-        still be the fastest are sampled beyond the limits, until they are told apart.
+        from Python, and every turn has one more run, with a stopwatch around each of its calls; plans that may
+        still be the fastest are sampled beyond the limits, until they are distinguished.
     tolerance: largest absolute error over largest absolute reference value; beyond it the candidate is Invalid.
     version: of the procedure itself.
     """
@@ -48,7 +48,7 @@ class Protocol:
         return asdict(self)
 
 
-#: End-to-end latency of whole networks: repeated calls as in a deployed process, many samples, rivals interleaved.
+#: End-to-end latency of whole networks: repeated calls as in a deployed process, many samples, plans interleaved.
 END_TO_END = Protocol(
     weights="hot", span="call", warmup=2, discard=2, min_samples=15, max_samples=75, time_limit_s=20.0, version=6
 )

@@ -2,8 +2,8 @@
 
 They are the inputs on which candidates run, real activations with legal indices, and the outputs that a correct
 candidate gives (Invariant 4 of the architecture). No exporter and no fusion is involved. A network in float16 is
-computed in float32 from the same weights and inputs, and every value is rounded once; where a reference is doubted,
-everything is computed in float64, if TVM can.
+computed in float32 from the same weights and inputs, and every value is rounded once; where a reference is
+uncertain, everything is computed in float64, if TVM can.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class ReferenceRun:
     threads: of TVM's pool.
     inputs: one array per input; None makes legal random ones with `seed`.
     scheduled: False computes on plain, unscheduled kernels, in float64 where TVM can: up to a hundred times slower, and
-        beyond doubt.
+        certain.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 """Runner: keeps one timing process alive and survives what happens in it (Invariant 5 of the architecture).
 
-A rival that hangs, crashes or is killed costs itself and one process; the others of its group are timed again in the
+An artifact that hangs, crashes or is killed costs itself and one process; the others of its job are timed again in the
 next one. After MetaSchedule's Runner (tvm/s_tir/meta_schedule/runner) and Kernel Tuner's runners.
 """
 
@@ -26,8 +26,8 @@ _START_S = 300.0
 
 @dataclass(frozen=True)
 class Measurement:
-    """What came of one rival: samples in seconds and why sampling stopped, or the reason why there are none; of a whole
-    network also what each of its calls took, and on an accelerator what the host took to issue it.
+    """The result of one artifact: samples in seconds and why sampling stopped, or the reason why there are none. Of a
+    whole network also how long each of its calls took, and on an accelerator how long the host took to issue it.
     """
 
     samples: tuple[float, ...] = ()
@@ -46,7 +46,8 @@ class Runner:
     Parameters
     ----------
     threads: number of threads of the deployment.
-    timeout_s: seconds of silence after which a rival counts as hanging, counted from when the process has come up.
+    timeout_s: seconds without an event after which an artifact counts as hanging; they start when the process has
+        come up.
     """
 
     def __init__(self, threads: int, timeout_s: float = 60.0) -> None:
@@ -56,7 +57,7 @@ class Runner:
         self._stderr: IO[bytes] | None = None
 
     def measure(self, job: Job) -> list[Measurement]:
-        """One measurement per rival. Never raises for what a rival does."""
+        """One measurement per artifact. Never raises for what an artifact does."""
         results: dict[int, Measurement] = {}
         while True:
             rest = [i for i in range(len(job.artifacts)) if i not in results]
@@ -69,7 +70,7 @@ class Runner:
                 results[rest[culprit[0]]] = Measurement(reason=culprit[1])
 
     def _attempt(self, job: Job) -> tuple[dict[int, Measurement], tuple[int, str] | None]:
-        """Run a job once: what was found, and the rival that hung or crashed with the reason."""
+        """Run a job once: the measurements, and the artifact that hung or crashed with the reason."""
         found: dict[int, Measurement] = {}
         current: Begin | None = None
         fresh = self._process is None or self._process.poll() is not None
@@ -85,9 +86,9 @@ class Runner:
                 elif isinstance(event, Begin):
                     current = event
                 elif isinstance(event, Failed):
-                    found[event.rival] = Measurement(reason=event.reason)
+                    found[event.artifact] = Measurement(reason=event.reason)
                 elif isinstance(event, Timed):
-                    found[event.rival] = Measurement(event.samples, event.reason, event.parts, event.launches)
+                    found[event.artifact] = Measurement(event.samples, event.reason, event.parts, event.launches)
                 elif isinstance(event, Retired):
                     self.close()
                     if not found:
@@ -99,18 +100,18 @@ class Runner:
             self.close()
             if current is None:
                 raise CollageError("the timing process does not come up: no answer in time") from None
-            return found, (current.rival, f"hangs while {current.stage}: no answer within {self.timeout_s:g} s")
+            return found, (current.artifact, f"hangs while {current.stage}: no answer within {self.timeout_s:g} s")
         except (EOFError, BrokenPipeError):
-            last_words = self._obituary(process)
+            cause = self._exit_cause(process)
             self.close()
             if current is None:
                 if fresh:
-                    raise CollageError(f"the timing process does not come up: {last_words}") from None
+                    raise CollageError(f"the timing process does not come up: {cause}") from None
                 return found, None  # it died of an earlier job; the next one is another process
-            reason = f"crashes while {current.stage}: {last_words}"
-            if current.rival in found:
+            reason = f"crashes while {current.stage}: {cause}"
+            if current.artifact in found:
                 raise CollageError(f"the timing process died outside of any candidate: {reason}") from None
-            return found, (current.rival, reason)
+            return found, (current.artifact, reason)
 
     def _start(self) -> subprocess.Popen[bytes]:
         if self._process is None or self._process.poll() is not None:
@@ -135,7 +136,7 @@ class Runner:
             if not selector.select(seconds):
                 raise TimeoutError
 
-    def _obituary(self, process: subprocess.Popen[bytes]) -> str:
+    def _exit_cause(self, process: subprocess.Popen[bytes]) -> str:
         code = process.wait()
         cause = f"exit status {code}"
         if code < 0:

@@ -6,7 +6,7 @@ independent samples lies below the true median with a probability that the binom
 A. David and H. N. Nagaraja, *Order Statistics*, section 7.1; J.-Y. Le Boudec, *Performance Evaluation of Computer and
 Communication Systems*, theorem 2.1). T. Hoefler and R. Belli recommend it for latencies (*Scientific Benchmarking of
 Parallel Computing Systems*, SC'15). Samples that are not independent (drift, a throttling clock) make every such
-interval too narrow: compare rivals interleaved.
+interval too narrow: compare interleaved samples.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Values = Sequence[float] | npt.NDArray[np.floating]
 _EXACT_UP_TO = 100
 
 
-#: A difference below this share is a tie: whoever is the incumbent, or the searched plan, keeps it.
+#: A difference below this share is a tie: the incumbent, or the searched plan, keeps its place.
 TIE = 0.02
 
 

@@ -1,8 +1,7 @@
-"""Transition costs: what it takes to leave a partition of one backend and enter one of another, measured per ordered
-pair.
+"""Transition costs: the time to leave a partition of one backend and enter one of another, measured per ordered pair.
 
-Two equal convolutions follow each other, on backends x and y. The transition x to y costs what that takes more than
-the mean of x followed by x and y followed by y: the call, and the hand-over from one thread pool to the other.
+Two equal convolutions follow each other, on backends x and y. The transition x to y costs the time beyond
+the mean of x followed by x and y followed by y: the call, and the change from one thread pool to the other.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The timing process: loads rivals, checks them, and times them interleaved (A B A B), one thing at a time.
+"""The timing process: loads artifacts, checks them, and times them interleaved (A B A B), one thing at a time.
 
-Started by `collage.measure.runner`, as a `collage.measure.helper`. Before everything that may hang or crash
-it says which rival it turns to, so that the tuning process knows whom to blame.
+Started by `collage.measure.runner`, as a `collage.measure.helper`. Before each stage that may
+hang or crash it reports the artifact, so that the tuning process knows the cause.
 """
 
 from __future__ import annotations
@@ -19,26 +19,25 @@ import numpy as np
 
 from collage.errors import last_line
 from collage.measure.check import wrong_numbers
-from collage.measure.clock import clock_of
-from collage.measure.frequency import remark
+from collage.measure.clock import clock_of, remark
 from collage.measure.instrument import Span
 from collage.measure.job import Begin, Done, Event, Failed, Job, Parts, Ready, Retired, Timed, receive, send
-from collage.measure.loaded import LoadedArtifact, Wakers
+from collage.measure.loaded import LoadedArtifact, WarmUps
 from collage.measure.protocol import Protocol
 from collage.measure.statistics import TIE, converged, paired_ratio
 from collage.runtime.devices import device_of, upload
 from collage.runtime.threads import configure_threads
 
-SLOW = "stopped early: far slower than its rivals"
+SLOW = "stopped early: far slower than the fastest"
 #: A single run counts when it is this many times beyond `Protocol.slow_factor`.
 _HOPELESS = 8
 #: A run that takes this long is not repeated for better numbers when it is hopeless anyway, in seconds.
 _LONG_S = 1.0
 
-#: Whole networks that are not told apart are sampled so many times beyond the protocol's limits.
+#: Whole networks that are not distinguished are sampled up to this multiple of the protocol's limits.
 _DECISION = 3
 
-Say = Callable[[Event], None]
+Send = Callable[[Event], None]
 
 
 class DeviceLost(Exception):
@@ -57,69 +56,69 @@ def main() -> None:
 
 
 def serve(jobs: IO[bytes], events: IO[bytes]) -> None:
-    wakers = Wakers()
+    warm_ups = WarmUps()
     while True:
         try:
             job = receive(jobs)
         except EOFError:
             return
         try:
-            run(job, wakers, lambda event: send(events, event))
+            run(job, warm_ups, lambda event: send(events, event))
         except DeviceLost as lost:
             send(events, Retired(str(lost)))
             return
         send(events, Done())
 
 
-def run(job: Job, wakers: Wakers, say: Say) -> None:
-    """Load and check every rival, then sample those that are right.
+def run(job: Job, warm_ups: WarmUps, emit: Send) -> None:
+    """Load and check every artifact, then sample those that are right.
 
     Raises
     ------
-    DeviceLost: a rival, which has been reported, left the device in a state in which no other can run.
+    DeviceLost: an artifact, which has been reported, left the device in a state in which no other can run.
     """
     configure_threads(job.threads)
     clock, device = clock_of(job.device), device_of(job.device)
-    say(Ready())
+    emit(Ready())
     inputs = [upload(np.load(path), device) for path in job.inputs]
     expected = [np.load(path) for path in job.expected]
-    rivals: dict[int, LoadedArtifact] = {}
+    ready: dict[int, LoadedArtifact] = {}
     first: dict[int, float] = {}
     for i, artifact in enumerate(job.artifacts):
-        say(Begin(i, "loading"))
+        emit(Begin(i, "loading"))
         try:
-            loaded = LoadedArtifact(artifact, inputs, wakers.of(artifact), watched=job.protocol.span == "call")
-            say(Begin(i, "running"))
+            loaded = LoadedArtifact(artifact, inputs, warm_ups.of(artifact), watched=job.protocol.span == "call")
+            emit(Begin(i, "running"))
             begin = time.perf_counter()
             outputs = loaded.run()
             took = time.perf_counter() - begin
             problem = wrong_numbers(outputs, expected, max(job.protocol.tolerance, artifact.tolerance))
             if problem is None:
-                say(Begin(i, "timing"))
+                emit(Begin(i, "timing"))
                 if job.device != "cpu":  # the first run put kernels on the device, and let engines choose
                     begin = time.perf_counter()
                     loaded.run()
                     took = time.perf_counter() - begin
                 hopeless = took > max(_LONG_S, _HOPELESS * job.protocol.slow_factor * min(first.values(), default=took))
                 first[i] = took if hopeless else loaded.time_once(job.protocol, job.threads)
-                rivals[i] = loaded
+                ready[i] = loaded
         except Exception as error:  # whatever a backend raises makes this one candidate Invalid, with the reason
             problem = f"does not run: {_describe(error)}"
         if problem is not None:
-            say(Failed(i, problem))
+            emit(Failed(i, problem))
             if lost := clock.trouble():
                 raise DeviceLost(lost)
     before = clock.frequency()
-    sampled = sample(rivals, first, job.protocol, job.threads, say)
+    sampled = sample(ready, first, job.protocol, job.threads, emit)
     after = clock.frequency()
     for i, timed in sampled.items():
         reason = timed.reason if job.device == "cpu" else remark(timed.reason, timed.samples, before, after)
-        say(Timed(i, tuple(timed.samples), reason, parts_of(timed.watched), launches_of(timed.watched)))
+        emit(Timed(i, tuple(timed.samples), reason, parts_of(timed.watched), launches_of(timed.watched)))
 
 
 @dataclass
 class Sampled:
-    """One rival's samples, in seconds; the runs with a stopwatch around every call; why sampling stopped."""
+    """One artifact's samples, in seconds; the runs with a stopwatch around every call; why sampling stopped."""
 
     samples: list[float] = field(default_factory=list)
     watched: list[list[Span]] = field(default_factory=list)
@@ -127,28 +126,28 @@ class Sampled:
 
 
 def sample(
-    rivals: dict[int, LoadedArtifact], first: dict[int, float], protocol: Protocol, threads: int, say: Say
+    artifacts: dict[int, LoadedArtifact], first: dict[int, float], protocol: Protocol, threads: int, emit: Send
 ) -> dict[int, Sampled]:
-    """Rounds over all rivals until each has converged, is hopeless, or time is up.
+    """Rounds over all artifacts until each has converged, is hopeless, or time is up.
 
-    A rival that is far slower than the fastest keeps the few samples that it has: it cannot win, and knowing better how
-    bad it is would cost as much as all others together. One run may be slow by accident, so only a hopeless factor
+    An artifact that is far slower than the fastest keeps the few samples that it has: it cannot win, and a narrower
+    interval would cost as much as all others together. One run may be slow by accident, so only a hopeless factor
     counts then; after three samples even the best of them has to be `slow_factor` times slower.
     """
-    sampled = {i: Sampled() for i in rivals}
+    sampled = {i: Sampled() for i in artifacts}
     fastest = min(first.values(), default=0.0)
     for i, seconds in first.items():
         if seconds > _HOPELESS * protocol.slow_factor * fastest:
             sampled[i] = Sampled([seconds], reason=SLOW)
     started = time.monotonic()
     round_number = 0
-    while turns := [i for i in rivals if not sampled[i].reason]:
-        shift = round_number % len(turns)  # nobody always comes after the same rival
+    while turns := [i for i in artifacts if not sampled[i].reason]:
+        shift = round_number % len(turns)  # the order rotates between rounds
         for i in turns[shift:] + turns[:shift]:
-            say(Begin(i, "timing"))
+            emit(Begin(i, "timing"))
             for _ in range(protocol.discard):
-                rivals[i].time_once(protocol, threads)
-            seconds, watched = _turn(rivals[i], protocol, threads, round_number)
+                artifacts[i].time_once(protocol, threads)
+            seconds, watched = _turn(artifacts[i], protocol, threads, round_number)
             if round_number >= protocol.warmup:
                 sampled[i].samples.append(seconds)
                 sampled[i].watched.extend(watched)
@@ -159,10 +158,10 @@ def sample(
 
 
 def _done(sampled: Mapping[int, Sampled], turns: Sequence[int], protocol: Protocol, elapsed: float) -> dict[int, str]:
-    """Who has been sampled enough, and why.
+    """Why sampling stopped, by artifact; those that go on are left out.
 
-    Whole networks are timed to decide between them: one that may still be the fastest goes on beyond the limits, and
-    the fastest with it.
+    Whole networks are timed to decide between them: one that may still be the fastest is sampled beyond the limits,
+    and the fastest with it.
     """
     medians = {i: float(np.median(s.samples)) for i, s in sampled.items() if s.samples}
     if not medians:
@@ -183,7 +182,7 @@ def _done(sampled: Mapping[int, Sampled], turns: Sequence[int], protocol: Protoc
 
 
 def decided(samples: Sequence[float], fastest: Sequence[float]) -> bool:
-    """Whether two rivals are told apart, or known to be as good as equal, by runs that followed each other.
+    """Whether interleaved samples distinguish two artifacts, or show that they tie.
 
     The fastest is decided against itself.
     """
@@ -192,16 +191,18 @@ def decided(samples: Sequence[float], fastest: Sequence[float]) -> bool:
     return low > 1.0 or high < 1.0 or (low > 1.0 - TIE and high < 1.0 + TIE)
 
 
-def _turn(rival: LoadedArtifact, protocol: Protocol, threads: int, round_number: int) -> tuple[float, list[list[Span]]]:
-    """One sample; of a whole network also a run that is watched call by call, by turns before and after it: the later
-    run of a turn finds warmer caches.
+def _turn(
+    artifact: LoadedArtifact, protocol: Protocol, threads: int, round_number: int
+) -> tuple[float, list[list[Span]]]:
+    """One sample; of a whole network also a run that is watched call by call, before and after it in alternation: the
+    later run of a turn finds warmer caches.
     """
     if protocol.span != "call":
-        return rival.time_once(protocol, threads), []
+        return artifact.time_once(protocol, threads), []
     if round_number % 2:
-        watched = [rival.watch_once()]
-        return rival.time_once(protocol, threads), watched
-    return rival.time_once(protocol, threads), [rival.watch_once()]
+        watched = [artifact.watch_once()]
+        return artifact.time_once(protocol, threads), watched
+    return artifact.time_once(protocol, threads), [artifact.watch_once()]
 
 
 def parts_of(watched: Sequence[Sequence[Span]]) -> Parts:
@@ -246,7 +247,7 @@ if __name__ == "__main__":
     status = 0
     try:
         main()
-    except BaseException:  # the last words; a device that is in trouble may hang when libraries are unloaded in order
+    except BaseException:  # reported on standard error; a device in trouble may hang when libraries are unloaded
         traceback.print_exc()
         status = 1
     sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""From candidates to workloads: what an estimator sees of a candidate, made without touching Relax until it is needed.
+"""WorkloadFactory: from candidates to workloads, what an estimator sees of a candidate, without extracting modules.
 
 A network has thousands of candidates and few different ones. Their structure is put together from descriptions of
 the nodes, which are made once; a module is extracted only for those that have to be built.
@@ -55,19 +55,19 @@ class WorkloadFactory:
         position = {index: i for i, index in enumerate(sub_graph.inside)}
         composites = tuple((label, tuple(position[i] for i in nodes)) for label, nodes in candidate.composites)
         if sub_graph not in self._structures:
-            self._structures[sub_graph] = structure_hash(self.describe(sub_graph))
+            self._structures[sub_graph] = structure_hash(self._description(sub_graph))
         return Workload(
             backend=self.backends[candidate.backend],
             structure=self._structures[sub_graph],
             operators=tuple(self.graph.nodes[i].op for i in sub_graph.inside),
             extract=lambda: extract(self.module, sub_graph),
-            describe=lambda: self.describe(sub_graph),
+            describe=lambda: self._description(sub_graph),
             composites=composites,
             threads=self.threads,
             samples=None if self.values is None else lambda: self._samples(sub_graph),
         )
 
-    def describe(self, sub_graph: SubGraph) -> dict[str, Any]:
+    def _description(self, sub_graph: SubGraph) -> dict[str, Any]:
         """The same as `collage.graph.description.describe_module` of the extracted module."""
         inputs = ordered_inputs(sub_graph)
         references = {index: ["in", i] for i, index in enumerate(inputs)}

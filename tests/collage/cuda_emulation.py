@@ -31,7 +31,7 @@ from collage.measure.artifact import Artifact, compile_artifact
 from collage.measure.job import Failed, Job, Timed
 from collage.measure.protocol import candidate_protocol, end_to_end
 from collage.measure.runner import Measurement
-from collage.measure.worker import Wakers, run
+from collage.measure.worker import WarmUps, run
 from collage.rules.trees import library_rule
 from collage.runtime import blob, devices
 from collage.runtime.cuda import device as cuda_device
@@ -162,7 +162,7 @@ class InProcess:
     """The timing process's work, done here."""
 
     def __init__(self, threads: int, timeout_s: float = 60.0) -> None:
-        self.wakers = Wakers()
+        self.warm_ups = WarmUps()
 
     def measure(self, job: Job) -> list[Measurement]:
         # On one memory, inputs that were put on another device than the rivals' would go unnoticed.
@@ -171,11 +171,11 @@ class InProcess:
 
         def say(event: Any) -> None:
             if isinstance(event, Failed):
-                found[event.rival] = Measurement(reason=event.reason)
+                found[event.artifact] = Measurement(reason=event.reason)
             elif isinstance(event, Timed):
-                found[event.rival] = Measurement(event.samples, event.reason, event.parts, event.launches)
+                found[event.artifact] = Measurement(event.samples, event.reason, event.parts, event.launches)
 
-        run(job, self.wakers, say)
+        run(job, self.warm_ups, say)
         return [found[i] for i in range(len(job.artifacts))]
 
     def __enter__(self) -> InProcess:

@@ -18,12 +18,11 @@ from collage.confirm.launches import launch_bound, launch_notes
 from collage.cost import Cost
 from collage.measure import device_events
 from collage.measure.artifact import Artifact
-from collage.measure.clock import DeviceClock
-from collage.measure.frequency import UNSTABLE, remark
+from collage.measure.clock import UNSTABLE, DeviceClock, remark
 from collage.measure.job import Begin, Done, Failed, Job, Ready, Retired, Timed, receive, send
 from collage.measure.protocol import DeviceProtocol
 from collage.measure.runner import Runner
-from collage.measure.worker import DeviceLost, Wakers, run
+from collage.measure.worker import DeviceLost, WarmUps, run
 from collage.runtime.cuda import device as cuda_device
 from collage.runtime.device_info import describe_device
 
@@ -96,8 +95,8 @@ def test_a_broken_device_ends_the_job_after_the_culprit_is_named(emulation: Emul
     job = Job((missing, missing), (), (), DeviceProtocol(), 1, "cuda")
     said: list[Any] = []
     with emulation.failing(700), pytest.raises(DeviceLost, match="illegal memory access"):
-        run(job, Wakers(), said.append)
-    assert [type(event) for event in said] == [Ready, Begin, Failed] and said[-1].rival == 0
+        run(job, WarmUps(), said.append)
+    assert [type(event) for event in said] == [Ready, Begin, Failed] and said[-1].artifact == 0
 
 
 def answer(jobs: IO[bytes], events: IO[bytes]) -> None:

@@ -12,7 +12,7 @@ from collage.compile.build import Blob
 from collage.measure.artifact import Artifact
 from collage.measure.job import Failed, Job
 from collage.measure.protocol import Protocol
-from collage.measure.worker import Wakers, run
+from collage.measure.worker import WarmUps, run
 
 
 def create(blob: bytes, options: Mapping[str, Any]) -> Callable[..., None]:
@@ -27,7 +27,7 @@ def reason(folder: Path, message: str) -> str:
     path.write_bytes(b"x")
     rival = Artifact("", blobs=(Blob("f", str(path), "test_failures:create", {"message": message}),))
     said: list[Any] = []
-    run(Job((rival,), (), (), Protocol(), 1), Wakers(), said.append)
+    run(Job((rival,), (), (), Protocol(), 1), WarmUps(), said.append)
     (failed,) = (event for event in said if isinstance(event, Failed))
     return failed.reason
 
