@@ -1,7 +1,7 @@
 """RecordKey: everything that a cost depends on (invariant 6 of the architecture).
 
 Two measurements share a key only when nothing that could change the cost differs between them: a change of software,
-machine, threads or measuring protocol gives another key, so that an old record is missed and never wrongly hit.
+machine, threads or measuring protocol gives another key: a miss, never a wrong hit.
 """
 
 from __future__ import annotations
@@ -10,11 +10,14 @@ import hashlib
 import importlib.metadata
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from itertools import islice, product
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
+
+import msgspec
 
 from collage.backends.code import configuration_of, equivalent_configurations
 from collage.errors import RecordsError
@@ -24,14 +27,14 @@ if TYPE_CHECKING:
     from collage.backends.base import Backend
     from collage.estimate import Workload
 
-#: What was measured: one candidate partition, a whole partitioned network, or the hand-over between two backends.
+#: What was measured: one candidate partition, a whole partitioned network, or a transition between two backends.
 Kind = Literal["candidate", "plan", "transition"]
 KINDS: tuple[str, ...] = get_args(Kind)
 Composites = tuple[tuple[str, tuple[int, ...]], ...]
 
 
 class AsDict(Protocol):
-    """A measuring protocol, or anything else that tells its parameters as a JSON-ready dictionary."""
+    """A measuring protocol, or anything else that gives its parameters as a JSON-ready dictionary."""
 
     def as_dict(self) -> Mapping[str, Any]: ...
 
@@ -90,30 +93,35 @@ class RecordKey:
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready, with the protocol as an object: the `key` of a line of a benchmark log."""
-        result: dict[str, Any] = {name: getattr(self, name) for name in _names()}
-        result["composites"] = [[label, list(positions)] for label, positions in self.composites]
-        result["protocol"] = json.loads(self.protocol)
-        return result
+        return {**{name: getattr(self, name) for name in _NAMES}, "protocol": json.loads(self.protocol)}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> RecordKey:
         """The inverse of `as_dict`. Raises RecordsError when a field is missing, unknown or of the wrong type."""
-        names = set(_names())
-        if set(values) != names:
-            raise RecordsError(f"a key has the fields {', '.join(sorted(names))}: found {', '.join(sorted(values))}")
-        for name in names - {"composites", "threads", "protocol"}:
-            if not isinstance(values[name], str):
-                raise RecordsError(f"field {name!r} of a key is text, not {values[name]!r}")
-        try:
-            composites = tuple((str(label), tuple(map(int, positions))) for label, positions in values["composites"])
-        except (TypeError, ValueError):
-            raise RecordsError("composites of a key are pairs of a label and operator positions") from None
-        return cls(**{**values, "composites": composites, "protocol": canonical_json(values["protocol"])})
+        require_fields(values, _NAMES, "a key")
+        with field_errors("a key"):
+            return msgspec.convert({**values, "protocol": canonical_json(values["protocol"])}, cls)
 
 
-def _names() -> tuple[str, ...]:
-    """The fields that identify a key."""
-    return tuple(f.name for f in fields(RecordKey) if f.compare)
+#: The fields that identify a key.
+_NAMES = tuple(f.name for f in fields(RecordKey) if f.compare)
+
+
+def require_fields(values: object, names: Collection[str], what: str) -> None:
+    """Raise RecordsError unless `values` is a dictionary with exactly these names."""
+    found = set(values) if isinstance(values, dict) else set()
+    if found != set(names):
+        missing, unknown = sorted(set(names) - found), sorted(found - set(names))
+        raise RecordsError(f"{what} has the fields {', '.join(names)}: missing {missing}, unknown {unknown}")
+
+
+@contextmanager
+def field_errors(what: str) -> Iterator[None]:
+    """Turn what msgspec raises into a RecordsError that names the field, as `$.operators[3]`."""
+    try:
+        yield
+    except msgspec.ValidationError as error:
+        raise RecordsError(f"{what} is malformed: {error}") from None
 
 
 def keys_of(workloads: Sequence[Workload], device: Device, protocol: MeasuringProtocol) -> list[RecordKey]:
@@ -162,7 +170,7 @@ def plan_key(
 def transition_key(
     structure: str, producer: Backend, consumer: Backend, device: Device, threads: int, protocol: MeasuringProtocol
 ) -> RecordKey:
-    """The key of the cost of handing a tensor from one backend to another; `structure` says what was handed over."""
+    """The key of the cost of handing a tensor from one backend to another; `structure` says which tensor it was."""
     return _key_of_several("transition", structure, [producer, consumer], "->", device, threads, protocol)
 
 

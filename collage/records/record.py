@@ -16,9 +16,11 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime, timezone
 from typing import Any, Literal
 
+import msgspec
+
 from collage.cost import Cost
 from collage.errors import RecordsError
-from collage.records.key import RecordKey, canonical_json, tvm_version
+from collage.records.key import RecordKey, canonical_json, field_errors, require_fields, tvm_version
 
 #: Version of the fields of a record, of the database and of the benchmark log. Any change of the fields raises it.
 SCHEMA_VERSION = 1
@@ -59,7 +61,7 @@ class Record:
     label: a short name for people.
     operators: operator names in execution order.
     description: the workload's structure as a JSON object, from which features can be computed later; may be left out.
-    device: the machine, as `DeviceInfo.as_dict` tells it; may be left out.
+    device: the machine, as `DeviceInfo.as_dict` describes it; may be left out.
     versions: of Python, TVM, Collage, the backend and so on.
     timestamp: when it was measured, UTC, as `now()` writes it.
     """
@@ -135,48 +137,22 @@ class Record:
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready: one line of a benchmark log."""
-        result: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
-        result["key"] = self.key.as_dict()
-        result["timings"], result["operators"] = list(self.timings), list(self.operators)
-        for name in ("description", "device", "versions"):
-            result[name] = None if result[name] is None else dict(result[name])
-        return result
+        return {**vars(self), "key": self.key.as_dict()}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Record:
         """The inverse of `as_dict`. Raises RecordsError when a field is missing, unknown or of the wrong type."""
-        names = {f.name for f in fields(cls)}
-        if set(values) != names:
-            missing, unknown = sorted(names - set(values)), sorted(set(values) - names)
-            raise RecordsError(f"not the fields of a record: missing {missing}, unknown {unknown}")
-        for name, kinds in _TYPES.items():
-            if not isinstance(values[name], kinds) or isinstance(values[name], bool):
-                raise RecordsError(f"field {name!r} of a record cannot be {values[name]!r:.80}")
-        if not all(isinstance(name, str) for name in values["operators"]):
-            raise RecordsError("operators of a record are names")
-        lists = {"timings": tuple(values["timings"]), "operators": tuple(values["operators"])}
-        return cls(**{**values, **lists, "key": RecordKey.from_dict(values["key"])})
+        require_fields(values, _NAMES, "a record")
+        key = RecordKey.from_dict(values["key"])
+        with field_errors("a record"):
+            return msgspec.convert({**values, "key": key}, cls)
 
     def to_json(self) -> str:
         """One line of a benchmark log, without its line feed. Raises RecordsError when the description is not JSON."""
         return canonical_json(self.as_dict())
 
 
-_TYPES: Mapping[str, tuple[type, ...]] = {
-    "key": (dict,),
-    "status": (str,),
-    "seconds": (int, float, type(None)),
-    "spread": (int, float),
-    "samples": (int,),
-    "timings": (list,),
-    "reason": (str,),
-    "label": (str,),
-    "operators": (list,),
-    "description": (dict, type(None)),
-    "device": (dict, type(None)),
-    "versions": (dict,),
-    "timestamp": (str,),
-}
+_NAMES = tuple(f.name for f in fields(Record))
 
 
 def _rounded(seconds: float) -> float:

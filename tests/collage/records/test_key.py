@@ -85,6 +85,16 @@ def test_the_digest_is_pinned(key) -> None:
     assert key().digest == "fe31ce9a470ef3e790a265b13f43d1b82befc9de4d9b8a37ee5604c821f94cae"
 
 
+def test_the_canonical_text_is_pinned() -> None:
+    """Of what other JSON libraries write differently: digests of keys and configurations are over this text."""
+    value = {"é": [1e-05, 1e16, 0.1 + 0.2, -0.0, 2**70, True, None, "☃\x00/"], "a": (1, {"c": "", "b": []})}
+    text = canonical_json(value)
+    assert text == (
+        r'{"a":[1,{"b":[],"c":""}],"\u00e9":[1e-05,1e+16,0.30000000000000004,-0.0,1180591620717411303424,true,null,'
+        r'"\u2603\u0000/"]}'
+    )
+
+
 def test_a_key_comes_back_from_its_dictionary(key) -> None:
     assert RecordKey.from_dict(json.loads(json.dumps(key().as_dict()))) == key()
 
@@ -96,6 +106,13 @@ def test_a_key_comes_back_from_its_dictionary(key) -> None:
 def test_a_wrong_key_is_an_error(key, change: dict[str, object]) -> None:
     with pytest.raises(RecordsError):
         RecordKey.from_dict({**key().as_dict(), **change})
+
+
+def test_a_field_of_the_wrong_type_is_named(key) -> None:
+    for field, value in {"structure": 5, "threads": "2", "composites": [["a", [0.5]]]}.items():
+        with pytest.raises(RecordsError, match=rf"\$\.{field}") as caught:
+            RecordKey.from_dict({**key().as_dict(), field: value})
+        assert "\n" not in str(caught.value)
 
 
 def test_a_missing_field_is_named(key) -> None:
