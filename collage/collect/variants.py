@@ -20,7 +20,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from collage.frontend.specs import static_shape
+from collage.frontend.values import static_shape
 from collage.graph.description import attributes
 
 #: What extents are multiplied by.

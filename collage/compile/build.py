@@ -19,7 +19,7 @@ import collage
 from collage.backends.base import Backend
 from collage.compile.lowering import Lowering, lowering_of
 from collage.errors import CodegenError, CollageError, last_line
-from collage.frontend.specs import input_specs, output_specs
+from collage.frontend.values import input_specs, output_specs
 from collage.runtime import engines as runtime_engines
 from collage.runtime import native
 from collage.runtime.model import CompiledModel

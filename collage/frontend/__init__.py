@@ -14,7 +14,7 @@ Canonical Relax is what every later step may rely on:
 from __future__ import annotations
 
 from collage.frontend.load import load
-from collage.frontend.specs import input_specs, output_specs
+from collage.frontend.values import input_specs, output_specs
 from collage.runtime.tensor_spec import TensorSpec
 
 __all__ = ["TensorSpec", "input_specs", "load", "output_specs"]

@@ -24,7 +24,7 @@ from collage.compile.build import compile_partitioned
 from collage.compile.rewrite import apply, with_outputs
 from collage.errors import CodegenError, CollageError, ModelInputError
 from collage.frontend.passes.precision import TO_DOUBLE, TO_SINGLE, Widening, calls_kernels, dtypes_of, widened_module
-from collage.frontend.specs import input_specs, output_specs
+from collage.frontend.values import input_specs, output_specs
 from collage.graph.candidates import HOST, CandidatePartition
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.from_relax import read_graph

@@ -17,7 +17,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from collage.frontend.specs import static_shape
+from collage.frontend.values import static_shape
 
 #: Floating-point operations of one anchor, and elements of one activation, beyond which layers are made narrower.
 MOST_FLOPS, MOST_ELEMENTS = 3e9, 1 << 22

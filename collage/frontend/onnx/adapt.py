@@ -12,7 +12,7 @@ from types import MappingProxyType
 from collage.errors import FrontendError, UnsupportedOperatorError
 from collage.frontend.onnx.file import describe_node
 from collage.frontend.onnx.node import Node, shape_of
-from collage.frontend.specs import dtype_of
+from collage.frontend.values import dtype_of
 
 #: (operator, attribute) -> the only value that TVM's converter implements.
 _IMPLEMENTED = MappingProxyType(

@@ -29,8 +29,7 @@ from tvm.relax import op
 from collage.errors import FrontendError
 from collage.frontend.onnx.file import describe_node, read_tensor
 from collage.frontend.onnx.node import Node, shape_of
-from collage.frontend.passes.constants import constant, value_of
-from collage.frontend.specs import dtype_of
+from collage.frontend.values import constant, dtype_of, value_of
 
 Converter = Callable[[Node], Any]
 

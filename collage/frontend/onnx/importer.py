@@ -24,13 +24,11 @@ from tvm.relax.frontend.onnx import onnx_frontend
 
 from collage.errors import CollageError, FrontendError, UnsupportedOperatorError
 from collage.frontend.onnx.adapt import adapt
-from collage.frontend.onnx.constants import EVALUATED, evaluate
 from collage.frontend.onnx.converters import CONVERTERS
 from collage.frontend.onnx.file import OnnxSource, check_model, describe_node, read_tensor, sub_graphs
-from collage.frontend.onnx.node import Node
-from collage.frontend.passes.constants import constant, value_of
+from collage.frontend.onnx.node import EVALUATED, Node, evaluate
 from collage.frontend.shapes import Shape, bind_shapes, declared_onnx_inputs
-from collage.frontend.specs import OUTPUT_NAMES, dtype_of, static_shape
+from collage.frontend.values import OUTPUT_NAMES, constant, dtype_of, static_shape, value_of
 
 _STANDARD = frozenset({"", "ai.onnx"})
 

@@ -13,7 +13,7 @@ from collage.frontend.passes.fold_affine import FOLDINGS
 from collage.frontend.passes.fold_constants import fold_constants
 from collage.frontend.passes.rewriting import Rule, bindings, rewrite
 from collage.frontend.passes.simplify import SIMPLIFICATIONS
-from collage.frontend.specs import static_shape
+from collage.frontend.values import static_shape
 
 #: More runs than any network has needed (4); the limit only guards against rules that undo each other.
 _MAX_RUNS = 32

@@ -14,9 +14,8 @@ import numpy as np
 from tvm import relax
 from tvm.relax import op
 
-from collage.frontend.passes.constants import constant, value_of
 from collage.frontend.passes.rewriting import Rule, Scope, call_to
-from collage.frontend.specs import dtype_of, static_shape
+from collage.frontend.values import constant, dtype_of, static_shape, value_of
 
 _CONVOLUTIONS = ("relax.nn.conv1d", "relax.nn.conv2d", "relax.nn.conv3d")
 _TRANSPOSED = ("relax.nn.conv1d_transpose", "relax.nn.conv2d_transpose", "relax.nn.conv3d_transpose")

@@ -16,7 +16,7 @@ from collage.frontend.passes.canonical import canonicalise
 from collage.frontend.passes.layout_rules import CHANNELS_LAST, PLANES, lies_in, rank_of, rules, with_layout
 from collage.frontend.passes.rewriting import bindings, call_to, rewrite
 from collage.frontend.passes.simplify import SIMPLIFICATIONS
-from collage.frontend.specs import dtype_of, output_specs, static_shape
+from collage.frontend.values import dtype_of, output_specs, static_shape
 
 _CONVOLUTIONS = ("relax.nn.conv2d", "relax.nn.conv3d")
 _HALF = ("float16", "bfloat16")

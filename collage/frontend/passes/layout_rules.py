@@ -16,9 +16,8 @@ from typing import Any
 from tvm import relax, tirx
 from tvm.relax import op
 
-from collage.frontend.passes.constants import constant, value_of
 from collage.frontend.passes.rewriting import Rule, Scope, call_to
-from collage.frontend.specs import static_shape
+from collage.frontend.values import constant, static_shape, value_of
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from collage.frontend.passes.constants import constant, value_of
 from collage.frontend.passes.rewriting import bindings, leaves, rebuilt
+from collage.frontend.values import constant, value_of
 
 NARROW, WIDE = "float16", "float32"
 #: Which dtypes become which.

@@ -14,9 +14,8 @@ import numpy as np
 from tvm import relax, tirx
 from tvm.relax import op
 
-from collage.frontend.passes.constants import constant, value_of
 from collage.frontend.passes.rewriting import Rule, Scope, call_to
-from collage.frontend.specs import dtype_of, static_shape
+from collage.frontend.values import constant, dtype_of, static_shape, value_of
 
 _COMMUTATIVE = ("relax.add", "relax.multiply", "relax.maximum", "relax.minimum")
 _COMPARISONS = (

@@ -15,8 +15,8 @@ from tvm import relax
 
 from benchmarks.workloads import build, random_inputs
 from collage.frontend import load
-from collage.frontend.passes.constants import value_of
 from collage.frontend.passes.precision import dtypes_of, widened, widened_module
+from collage.frontend.values import value_of
 from collage.graph.from_relax import read_graph
 from collage.measure.check import wrong_numbers
 from collage.measure.reference import ReferenceRun

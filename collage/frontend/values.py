@@ -1,9 +1,12 @@
-"""What goes in and comes out of a canonical module, as `TensorSpec`s."""
+"""Relax values: shapes and dtypes of their types, arrays of constants, and a module's inputs and outputs as
+`TensorSpec`s.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import tvm
 from tvm import relax
 
@@ -12,6 +15,11 @@ from collage.runtime.tensor_spec import TensorSpec
 
 #: Attribute of `main` with the names of the network's outputs: Relax gives names to inputs only.
 OUTPUT_NAMES = "collage.output_names"
+
+#: What NumPy can view without a copy.
+_PLAIN = frozenset(
+    {"float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"}
+)
 
 
 def input_specs(mod: tvm.IRModule) -> list[TensorSpec]:
@@ -44,6 +52,20 @@ def static_shape(ty: Any) -> tuple[int, ...] | None:
 def dtype_of(ty: Any) -> str:
     """The dtype of a tensor type, as NumPy spells it."""
     return str(ty.dtype)
+
+
+def value_of(expression: Any) -> np.ndarray | None:
+    """The value of a constant, a view where possible; None for any other expression."""
+    if not isinstance(expression, tvm.ir.GenericConst):
+        return None
+    tensor = expression.value
+    return np.asarray(np.from_dlpack(tensor) if str(tensor.dtype) in _PLAIN else tensor.numpy())
+
+
+def constant(value: Any, dtype: str | None = None) -> Any:
+    """A constant of exactly this value and dtype: `relax.const` turns 64-bit arrays into 32-bit ones."""
+    array = np.asarray(value, dtype=dtype, order="C")
+    return relax.const(tvm.runtime.tensor(array), str(array.dtype))
 
 
 def _spec(name: str, ty: Any) -> TensorSpec:
