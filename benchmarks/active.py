@@ -37,7 +37,7 @@ from collage.graph.candidates import CandidatePartition
 from collage.partitioner import partition
 from collage.records import Record
 from collage.runtime.threads import configure_threads
-from collage.search.problem import SearchProblem
+from collage.search import CostTable, SearchProblem
 from estimators.active import ActiveEstimator
 from estimators.cost_model.model import CostModel
 from estimators.replay import ReplayEstimator
@@ -80,11 +80,11 @@ def problem_of(network: Network, estimator: CostEstimator) -> SearchProblem:
     return SearchProblem(
         network.graph,
         network.candidates,
-        lambda asked: estimator.estimate([network.workloads[c] for c in asked]),
+        CostTable(
+            lambda asked: estimator.estimate([network.workloads[c] for c in asked]), network.workloads.get, bounds
+        ),
         estimator.transitions(list(network.backends), network.threads) or {},
         {name: backend.priority for name, backend in network.backends.items()},
-        same_cost=network.workloads.get,
-        bounds=bounds,
     )
 
 

@@ -24,7 +24,7 @@ from collage.confirm.contest import SEARCHED, Confirmation, confirm
 from collage.measure.plan_runner import PlanRunner
 from collage.measure.reference import ReferenceRun
 from collage.progress import Reporter
-from collage.search.problem import Partitioning, SearchProblem
+from collage.search import Partitioning, SearchProblem
 from searchers.dijkstra import DijkstraSearcher
 from searchers.evolutionary import EvolutionarySearcher
 
@@ -39,7 +39,7 @@ class Watched(EvolutionarySearcher):
 
     def search(self, problem: SearchProblem) -> Partitioning:
         found = super().search(problem)
-        if problem.measure_latencies is not None:
+        if problem.has_latencies:
             self.problem, self.found = problem, found
         return found
 

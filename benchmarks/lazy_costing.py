@@ -32,7 +32,7 @@ from collage.progress import Reporter
 from collage.records import RecordDatabase
 from collage.rules.base import PartitionSpec
 from collage.rules.gather import gather_candidates
-from collage.search.problem import SearchProblem
+from collage.search import CostTable, SearchProblem
 from estimators.cached import CachedEstimator
 from searchers.dijkstra import DijkstraSearcher
 
@@ -75,10 +75,9 @@ class Replay:
         return SearchProblem(
             self.graph,
             self.candidates,
-            self._estimate,
+            CostTable(self._estimate, self.workload.__getitem__),
             self.transitions,
             self.priorities,
-            same_cost=self.workload.__getitem__,
         )
 
     def _estimate(self, candidates: Sequence[CandidatePartition]) -> list[Cost]:

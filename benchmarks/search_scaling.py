@@ -31,7 +31,7 @@ from collage.graph.kinds import OpKind
 from collage.rules.base import PartitionSpec
 from collage.rules.gather import gather_candidates
 from collage.rules.trees import graph_rule, native_rule
-from collage.search.problem import Partitioning, Searcher, SearchProblem
+from collage.search import CostTable, Partitioning, Searcher, SearchProblem
 from searchers.beam import BeamSearcher
 from searchers.cover_search.layered_search import LayeredSearch, Outcome
 from searchers.dijkstra import DijkstraSearcher
@@ -197,10 +197,9 @@ def measure(network: Enumeration, searcher: Searcher) -> Result:
     problem = SearchProblem(
         network.graph,
         network.candidates,
-        counted,
+        CostTable(counted, lambda candidate: structure(network.graph, candidate)),
         transitions,
         priorities,
-        same_cost=lambda candidate: structure(network.graph, candidate),
     )
     with states_expanded() as outcomes:
         begin = time.perf_counter()

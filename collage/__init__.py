@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from collage.frontend import load as load
     from collage.partitioner import partition as partition
     from collage.plan import Plan as Plan
-    from collage.search.problem import Partitioning as Partitioning
-    from collage.search.problem import Searcher as Searcher
-    from collage.search.problem import SearchProblem as SearchProblem
+    from collage.search import Partitioning as Partitioning
+    from collage.search import Searcher as Searcher
+    from collage.search import SearchProblem as SearchProblem
     from collage.transform import CollagePartition as CollagePartition
 
 __version__ = "0.1.0"
@@ -37,9 +37,9 @@ _EXPORTS = {
     "partition": "collage.partitioner",
     "Plan": "collage.plan",
     "CollagePartition": "collage.transform",
-    "Searcher": "collage.search.problem",
-    "SearchProblem": "collage.search.problem",
-    "Partitioning": "collage.search.problem",
+    "Searcher": "collage.search",
+    "SearchProblem": "collage.search",
+    "Partitioning": "collage.search",
     "CostEstimator": "collage.estimate",
     "Workload": "collage.estimate",
     "Cost": "collage.cost",

@@ -7,6 +7,7 @@ and the best is the `Plan` that is returned. Phase 4 is the plan's own (`Plan.co
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from collage.cost import Cost
 from collage.errors import NoCoverError, SearchInterrupted
 from collage.estimate import CostEstimator, Workload
 from collage.frontend import load
-from collage.graph.candidates import HOST, CandidatePartition
+from collage.graph.candidates import HOST, CandidatePartition, CandidateSet
 from collage.graph.description import describe_module, structure_hash
 from collage.graph.from_relax import read_graph
 from collage.interrupt import interruptible
@@ -42,8 +43,8 @@ from collage.records import RecordDatabase
 from collage.rules.base import PartitionSpec
 from collage.rules.gather import gather_candidates
 from collage.runtime.threads import configure_threads, default_threads
+from collage.search import CostTable, LatencyTable, Partitioning, Searcher, SearchProblem
 from collage.search.coalescing import coalesced
-from collage.search.problem import Partitioning, Searcher, SearchProblem
 from collage.search.single_backend import single_backend
 from collage.search.thread_pools import shared_pools
 
@@ -169,13 +170,14 @@ class _Session:
             problem = SearchProblem(
                 graph=self.graph,
                 candidates=candidates,
-                estimate=lambda asked: self._estimate(asked, estimator),
+                cost_table=CostTable(
+                    lambda asked: self._estimate(asked, estimator),
+                    self.workloads.of,
+                    lambda asked: self._bounds(asked, estimator),
+                ),
                 transitions=self._transitions(estimator),
                 priorities={name: backend.priority for name, backend in self.backends.items()},
-                measure_latencies=latencies,
-                remeasure_latencies=latencies.again if latencies else None,
-                same_cost=self.workloads.of,
-                bounds=lambda asked: self._bounds(asked, estimator),
+                latency_table=LatencyTable(latencies, latencies.again) if latencies else LatencyTable(),
                 budget_s=budget_s,
                 seed=self.seed,
                 progress=lambda line: self.reporter.step(line, 0),
@@ -189,7 +191,7 @@ class _Session:
 
             # A searcher that went by end-to-end latencies has no need of corrected costs.
             searches = [partial(self._search_some, searcher, names) for names in self._sets_of_backends()]
-            refined = refine(problem, searches, found, rivals, field.run, 0 if problem.ran else rounds)
+            refined = refine(problem, searches, found, rivals, field.run, 0 if problem.latency_table.used else rounds)
             searched, choice = refined.answer.partitioning, refined.answer.confirmation.shipped
             ships = searched if choice == SEARCHED else rivals.get(choice)
             return self._plan(searcher, estimator, searched, refined.problem, choice, ships, refined)
@@ -211,7 +213,7 @@ class _Session:
     def _search_some(self, searcher: Searcher, backends: frozenset[str], problem: SearchProblem) -> Partitioning | None:
         """The placement over some of the backends; None where they have none."""
         try:
-            return self._search(searcher, problem.restricted(backends))[0]
+            return self._search(searcher, replace(problem, candidates=problem.candidates.of_backends(backends)))[0]
         except NoCoverError:
             return None
 
@@ -221,10 +223,12 @@ class _Session:
         """
         found = searcher.search(problem)
         for _ in range(_COALESCING_ROUNDS):
-            unions = [] if problem.ran else coalesced(self.graph, found, problem.candidates, self.backends)
+            if problem.latency_table.used:
+                break
+            unions = coalesced(self.graph, found, problem.candidates, self.backends)
             if not unions:
                 break
-            problem = problem.extended(unions)
+            problem = replace(problem, candidates=CandidateSet([*problem.candidates, *unions]))
             found = searcher.search(problem)
         return found, problem
 

@@ -28,7 +28,7 @@ from collage.graph.description import describe_module, structure_hash
 from collage.graph.from_relax import read_graph
 from collage.graph.index_set import IndexSet
 from collage.graph.sub_graph import SubGraph
-from collage.search.problem import execution_order
+from collage.search import execution_order
 
 FORMAT = "collage-plan"
 VERSION = 2

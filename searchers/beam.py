@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
-from collage.search.problem import Partitioning, SearchProblem
+from collage.search import Partitioning, SearchProblem
 from searchers.cover_search.layered_search import Budget, Outcome
 from searchers.cover_search.objective import Objective
 from searchers.dijkstra import DijkstraSearcher

@@ -14,11 +14,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
-from collage.cost import Cost
 from collage.errors import CollageError, NoCoverError
 from collage.graph.candidates import HOST, CandidatePartition
-from collage.graph.index_set import IndexSet
-from collage.search.problem import Partitioning, Searcher, SearchProblem
+from collage.search import Partitioning, Searcher, SearchProblem
 from searchers.cover_search.bounds import node_shares
 from searchers.cover_search.layered_search import Budget, LayeredSearch, Outcome
 from searchers.cover_search.moves import Moves, make_moves
@@ -46,7 +44,7 @@ class DijkstraSearcher(Searcher):
         limit.
     costing: "eager" costs every candidate before the search; "lazy" costs, round by round, what is on the best path
         under lower bounds, and finds the same as long as the bounds hold; "auto" is lazy where the problem offers
-        intervals (`SearchProblem.bounds`, `searchers.lazy.predicted_bounds`), and eager otherwise. The notes say how
+        intervals (`SearchProblem.intervals`, `searchers.lazy.predicted_bounds`), and eager otherwise. The notes say how
         much was costed. The rounds share the limits of one search. `lower_bound` of the answer assumes nothing: what
         was not costed may be free.
     bound_margin: only for lazy costing without intervals: by which share a candidate may be cheaper than its like lead
@@ -78,7 +76,7 @@ class DijkstraSearcher(Searcher):
             return self.search_lazily(problem, lazy)
         candidates = list(problem.candidates)
         costs = problem.costs(candidates)
-        _require_runnable(problem, candidates, costs)
+        problem.require_runnable(costs=dict(zip(candidates, costs, strict=True)))
         return self.solve(problem, make_objective(problem, candidates, costs))
 
     def solve(self, problem: SearchProblem, objective: Objective) -> Partitioning:
@@ -108,7 +106,7 @@ class DijkstraSearcher(Searcher):
                 if late is not None:
                     break
             weights = costs.weights()
-            _require_runnable(problem, costs.candidates, weights)
+            problem.require_runnable(costs=dict(zip(costs.candidates, weights, strict=True)))
             objective = make_objective(problem, costs.candidates, weights)
             moves = make_moves(problem.graph, objective)
             outcome = LayeredSearch(moves, budget, problem.progress).run()
@@ -198,10 +196,7 @@ class DijkstraSearcher(Searcher):
                 f"{objective.unknown} candidates are of unknown cost: they were ordered by the backends' declared "
                 "priority, after every candidate of known cost"
             )
-        chosen = [c for c in found.partitions if problem.cost(c).is_unknown]
-        if chosen:
-            more = f" and {len(chosen) - 4} more" if len(chosen) > 4 else ""
-            notes.append(f"chosen with unknown cost: {', '.join(map(str, chosen[:4]))}{more}")
+        notes.extend(found.notes)
         if not outcome.exact:
             gap = (
                 ""
@@ -212,24 +207,6 @@ class DijkstraSearcher(Searcher):
                 f"the search budget was spent after {outcome.expanded} states: this is the best cover found yet{gap}"
             )
         return notes
-
-
-def _require_runnable(problem: SearchProblem, candidates: Sequence[CandidatePartition], costs: Sequence[Cost]) -> None:
-    """Raise `NoCoverError`, with the reasons, when every candidate of some node is Invalid."""
-    runnable = 0
-    for candidate, cost in zip(candidates, costs, strict=True):
-        if not cost.is_invalid:
-            runnable |= candidate.sub_graph.inside.bits
-    missing = problem.nodes - IndexSet.from_bits(runnable)
-    if not missing:
-        return
-    reasons = dict.fromkeys(
-        f"{candidate.backend}: {cost.reason or 'no reason given'}"
-        for candidate, cost in zip(candidates, costs, strict=True)
-        if cost.is_invalid and not candidate.sub_graph.inside.isdisjoint(missing)
-    )
-    shown = "; ".join(list(reasons)[:4]) + (f"; and {len(reasons) - 4} more" if len(reasons) > 4 else "")
-    problem.raise_uncovered(missing, f"every candidate failed ({shown}) that contains")
 
 
 def _proven_bound(problem: SearchProblem, costs: LazyCosts) -> float:

@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from collage.errors import CollageError
-from collage.search.problem import Partitioning, Searcher, SearchProblem
+from collage.search import Partitioning, Searcher, SearchProblem
 from searchers.cover_search.objective import Objective, make_objective
 from searchers.dijkstra import DijkstraSearcher
 from searchers.evolution import checkpoint
@@ -32,7 +32,7 @@ from searchers.evolution.notes import describe_changes, describe_evolution
 class EvolutionarySearcher(Searcher):
     """Finds a cover of small end-to-end latency, never worse than its seeds beyond a tie (2%, or the intervals).
 
-    Without end-to-end measurement (`SearchProblem.measure_latencies` is None) fitness is the additive cost, and where
+    Without end-to-end measurement (`SearchProblem.has_latencies`) fitness is the additive cost, and where
     Dijkstra's cover is proven best by that, it is the answer at once. Equal latencies and seeds give equal answers, as
     long as no time limit ends the search.
 
@@ -49,7 +49,7 @@ class EvolutionarySearcher(Searcher):
         each takes 10 to 20 seconds to compile and run. The seeds are run in any case.
     patience: generations without improvement after which the search stops.
     finalists: how many of the quickest covers run once more at the end, where the problem offers it
-        (`SearchProblem.remeasure_latencies`).
+        (`SearchProblem.fresh_latencies`).
     time_limit_s: seconds that the search may take; the problem's own budget counts too. None for no limit. A batch
         that has begun is finished.
     checkpoint: path of a JSON file, written after each generation; where it exists, the search goes on from it. Used
@@ -97,7 +97,7 @@ class EvolutionarySearcher(Searcher):
         limit = self.time_limit_s if self.time_limit_s is not None else float("inf")
         deadline = time.monotonic() + limit
         found = DijkstraSearcher().search(problem)
-        if problem.measure_latencies is None and not found.cost.is_unknown and found.gap == 0:
+        if not problem.has_latencies and not found.cost.is_unknown and found.gap == 0:
             note = "evolutionary search: without end-to-end measurement nothing beats Dijkstra's cover, proven cheapest"
             return replace(found, notes=(*found.notes, note))
         run = _Run(self, problem, found, deadline)
@@ -138,7 +138,7 @@ class _Run:
         self.groups = make_groups(problem.graph, objective.candidates)
         self.finder = CoverFinder(problem, objective, self.groups)
         self._file = None
-        if searcher.checkpoint is not None and problem.measure_latencies is not None:
+        if searcher.checkpoint is not None and problem.has_latencies:
             self._file = Path(searcher.checkpoint).expanduser()
         self._digest = _digest(searcher, problem, objective)
         resumed = None

@@ -17,16 +17,17 @@ _BLOCK = re.compile(r"^```python\n# (\w+\.py)\n(.*?)^```$", re.DOTALL | re.MULTI
 def test_the_examples_run_together(tmp_path: Path) -> None:
     blocks = dict(_BLOCK.findall(_PAGE.read_text(encoding="utf-8")))
     assert list(blocks) == [
-        *("relu_backend.py", "chain_rule.py", "greedy_searcher.py", "traffic_estimator.py", "use_them.py")
+        *("relu_backend.py", "chain_rule.py", "eager_searcher.py", "traffic_estimator.py", "use_them.py")
     ]
     for name, source in blocks.items():
         (tmp_path / name).write_text(source, encoding="utf-8")
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": path}
     done = subprocess.run(
         [sys.executable, "use_them.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=500
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    assert "greedy: not the optimum" in done.stdout and "ships, unconfirmed" in done.stdout
+    assert "eager: nothing is fused" in done.stdout and "ships, unconfirmed" in done.stdout
     with RecordDatabase(tmp_path / "records.db") as database:
         (relu,) = database.matching(kind="candidate", backend="numpy-relu")
     assert relu.status == "ok", "it ran, and gave the right numbers"

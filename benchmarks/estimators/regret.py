@@ -28,7 +28,7 @@ from collage.measure.reference import ReferenceRun
 from collage.measure.statistics import paired_ratio
 from collage.measure.workloads import WorkloadFactory
 from collage.progress import Reporter
-from collage.search.problem import Partitioning, SearchProblem
+from collage.search import CostTable, Partitioning, SearchProblem
 from collage.search.single_backend import single_backend
 from searchers.dijkstra import DijkstraSearcher
 
@@ -98,10 +98,9 @@ class Placements:
         return SearchProblem(
             graph=network.graph,
             candidates=self.candidates,
-            estimate=lambda asked: [costs[network.keys[c]] for c in asked],
+            cost_table=CostTable(lambda asked: [costs[network.keys[c]] for c in asked], network.keys.get),
             transitions=self.transitions,
             priorities={name: backend.priority for name, backend in network.backends.items()},
-            same_cost=network.keys.get,
         )
 
 
@@ -157,10 +156,12 @@ def partitioning_seconds(
         problem = SearchProblem(
             graph=graph,
             candidates=candidates,
-            estimate=lambda asked, w=workloads, t=told: [t[key_of(w[c])] for c in asked],  # type: ignore[misc]
+            cost_table=CostTable(
+                lambda asked, w=workloads, t=told: [t[key_of(w[c])] for c in asked],  # type: ignore[misc]
+                workloads.get,
+            ),
             transitions=transitions,
             priorities={name: backend.priority for name, backend in backends.items()},
-            same_cost=workloads.get,
         )
         _unconfirmed(problem, backends)
         marks.append(time.perf_counter())

@@ -18,7 +18,7 @@ from collage.cost import Cost
 from collage.graph.candidates import CandidatePartition, CandidateSet
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.progress import Reporter
-from collage.search.problem import Searcher, SearchProblem
+from collage.search import CostTable, Searcher, SearchProblem
 
 
 def tune_kernels(
@@ -39,7 +39,8 @@ def tune_kernels(
     for backend in backends.values():
         if isinstance(backend, (TVMBackend, TVMCudaBackend)) and backend.tune_trials > 0:
             reporter.stage("tuning kernels")
-            cover = searcher.search(SearchProblem(graph, candidates.of_backend(backend.name), _equal_costs))
+            own = candidates.of_backends([backend.name])
+            cover = searcher.search(SearchProblem(graph, own, CostTable(_equal_costs)))
             partitioned = apply(module, graph, cover.candidates, backends)
             backend.tune([partitioned], threads, lambda line: reporter.step(line, 0))
 

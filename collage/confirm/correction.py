@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from collage.confirm.contest import SEARCHED, Confirmation
 from collage.cost import Cost
 from collage.graph.candidates import HOST, CandidatePartition
-from collage.search.problem import Partitioning, SearchProblem
+from collage.search import Partitioning, SearchProblem
 
 INSIDE = "inside the whole"
 #: A placement whose corrected costs add up to so many times those of another one is not run: sums err by less.
@@ -116,8 +116,7 @@ class Corrections:
 
     def _key(self, candidate: CandidatePartition) -> Hashable:
         """Places of one workload share what was seen at any of them: fewer numbers, less noise to be chosen by."""
-        same = self._problem.same_cost
-        return candidate if same is None else same(candidate)
+        return self._problem.workload(candidate)
 
 
 def refine(
@@ -144,7 +143,7 @@ def refine(
     All rounds; the answer is the one whose placement lost least to, or won most over, the rivals of its own round.
     """
     corrections = Corrections(problem)
-    corrected = replace(problem, estimate=corrections.costs)
+    corrected = _with_costs(problem, corrections)
     done: list[Round] = []
 
     def learn(found: Partitioning) -> None:
@@ -155,7 +154,7 @@ def refine(
         for name, placement in {SEARCHED: found, **rivals}.items():
             seconds = confirmation.of(name).partition_seconds
             corrections.learn(placement.candidates, [s * scale for s in seconds])
-        corrected = replace(problem, estimate=corrections.costs)  # which forgets the costs that it had
+        corrected = _with_costs(problem, corrections)
 
     learn(found)
     for search in searches:
@@ -171,6 +170,11 @@ def refine(
     best = min(range(len(done)), key=lambda i: (done[i].loss, i))
     total = _total(corrected, done[best].partitioning)
     return Refined(tuple(done), best, corrected, total / _scale(done[0].confirmation, done[best].confirmation))
+
+
+def _with_costs(problem: SearchProblem, corrections: Corrections) -> SearchProblem:
+    """The problem with costs as the corrections have them now."""
+    return replace(problem, cost_table=problem.cost_table.corrected(corrections.costs))
 
 
 def _total(problem: SearchProblem, partitioning: Partitioning) -> float:

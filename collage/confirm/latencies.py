@@ -24,7 +24,7 @@ from collage.measure.statistics import paired_ratio
 from collage.records import Record, RecordDatabase, RecordKey
 from collage.records.key import digest_of, plan_key
 from collage.runtime.device_info import DeviceInfo, describe_device
-from collage.search.problem import Partitioning
+from collage.search import Partitioning
 
 #: Placements that are loaded into the timing process at once, besides the anchor: each holds all weights.
 BATCH = 6
@@ -35,7 +35,7 @@ Cover = tuple[CandidatePartition, ...]
 
 
 class Latencies:
-    """Callable: partitionings -> latencies, in seconds (`SearchProblem.measure_latencies`)."""
+    """Callable: partitionings -> latencies, in seconds (`LatencyTable.measure`)."""
 
     def __init__(
         self, network: str, backends: Mapping[str, Backend], runner: PlanRunner, database: RecordDatabase
@@ -62,7 +62,7 @@ class Latencies:
         return [found[cover] for cover in covers]
 
     def again(self, partitionings: Sequence[Partitioning]) -> list[Cost]:
-        """Run a few placements once more, all by turns with each other (`SearchProblem.remeasure_latencies`).
+        """Run a few placements once more, all by turns with each other (`LatencyTable.remeasure`).
 
         The first one is the anchor, and its latency of now is what the others are told by: these numbers can be
         compared with each other only. The same few are remembered, in the records.

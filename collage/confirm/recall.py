@@ -19,7 +19,7 @@ from collage.measure.protocol import end_to_end
 from collage.records import Record, RecordDatabase, RecordKey
 from collage.records.key import digest_of, plan_key
 from collage.runtime.device_info import describe_device
-from collage.search.problem import Partitioning
+from collage.search import Partitioning
 
 
 def confirm_once(

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from collage.confirm.contest import SEARCHED
 from collage.graph.candidates import HOST
 from collage.measure.statistics import TIE
-from collage.search.problem import Partitioning, SearchProblem
+from collage.search import Partitioning, SearchProblem
 
 
 def simplest(

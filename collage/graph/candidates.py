@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from collage.graph.index_set import IndexSet
@@ -49,8 +49,9 @@ class CandidateSet(Sequence[CandidatePartition]):
         """The candidates whose first node is `index`."""
         return self._by_first.get(index, ())
 
-    def of_backend(self, backend: str) -> CandidateSet:
-        return CandidateSet(c for c in self._all if c.backend in (backend, HOST))
+    def of_backends(self, backends: Collection[str]) -> CandidateSet:
+        """Those of some backends, and of the host."""
+        return CandidateSet(c for c in self._all if c.backend in backends or c.backend == HOST)
 
     def __len__(self) -> int:
         return len(self._all)

@@ -32,7 +32,7 @@ from collage.rules.combinators import (
 from collage.rules.combine import CombinePartitionRule
 from collage.rules.combiners import CombinerRule
 from collage.rules.regions import levels_of
-from collage.search.problem import Partitioning
+from collage.search.partitioning import Partitioning
 
 #: Of the partitions that read one value, each is paired with so many that come after it, less one.
 MAX_SIBLINGS = 8

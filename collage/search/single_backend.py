@@ -9,7 +9,10 @@ from collage.backends.base import Backend
 from collage.cost import Cost
 from collage.errors import NoCoverError
 from collage.graph.candidates import CandidatePartition, CandidateSet
-from collage.search.problem import Partitioning, Searcher, SearchProblem
+from collage.search.partitioning import Partitioning
+from collage.search.problem import SearchProblem
+from collage.search.searcher import Searcher
+from collage.search.tables import CostTable
 
 
 def single_backend(searcher: Searcher, problem: SearchProblem, backends: Iterable[Backend]) -> dict[str, Partitioning]:
@@ -23,7 +26,7 @@ def single_backend(searcher: Searcher, problem: SearchProblem, backends: Iterabl
     valid = CandidateSet(c for c in problem.candidates if not _is_invalid(problem, c))
     found: dict[str, Partitioning] = {}
     for name in sorted(ranks):
-        greedy = SearchProblem(problem.graph, valid, _Weights(name, ranks), priorities=problem.priorities)
+        greedy = SearchProblem(problem.graph, valid, CostTable(_Weights(name, ranks)), priorities=problem.priorities)
         try:
             cover = searcher.search(greedy)
         except NoCoverError:

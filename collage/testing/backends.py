@@ -35,7 +35,7 @@ from collage.measure.workloads import WorkloadFactory
 from collage.records.key import canonical_json
 from collage.rules.base import PartitionSpec
 from collage.rules.host import runs_on_host
-from collage.search.problem import execution_order
+from collage.search import execution_order
 from collage.testing import fresh
 from collage.testing.corrupted import CorruptedBackend
 from collage.testing.measuring import is_refusal, samples_of, shifted, trials

@@ -17,7 +17,7 @@ from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.index_set import IndexSet
 from collage.graph.kinds import NodeKind, OpKind
 from collage.graph.sub_graph import SubGraph
-from collage.search.problem import Partitioning, SearchProblem
+from collage.search import CostTable, Partitioning, SearchProblem
 
 
 def graph_of(inputs: Sequence[Sequence[int]], ops: Sequence[str] | None = None) -> DataflowGraph:
@@ -48,7 +48,13 @@ def problem_of(
         return [c if isinstance(c, Cost) else Cost(c) for c in (costs[candidate] for candidate in candidates)]
 
     return SearchProblem(
-        graph, CandidateSet(costs), estimate, transitions or {}, priorities or {}, budget_s=budget_s, seed=seed
+        graph,
+        CandidateSet(costs),
+        CostTable(estimate),
+        transitions or {},
+        priorities or {},
+        budget_s=budget_s,
+        seed=seed,
     )
 
 

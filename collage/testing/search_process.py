@@ -10,7 +10,7 @@ import pickle
 import signal
 import sys
 
-from collage.search.problem import Searcher
+from collage.search import Searcher
 from collage.testing.problems import large_given, random_given
 
 _PROBLEMS = 12

@@ -16,7 +16,7 @@ from collage.errors import CollageError, NoCoverError
 from collage.graph.candidates import HOST, CandidatePartition
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.kinds import NodeKind
-from collage.search.problem import Partitioning, Searcher, SearchProblem
+from collage.search import Partitioning, Searcher, SearchProblem
 from collage.testing import fresh
 from collage.testing.parameters import ParameterisedConformance
 from collage.testing.problems import (

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from collage.cost import Cost
 from collage.graph.candidates import HOST, CandidatePartition
-from collage.search.problem import SearchProblem
+from collage.search import SearchProblem
 
 _PER_SECOND = 10**12
 

@@ -19,7 +19,7 @@ from dataclasses import replace
 
 from collage.errors import NoCoverError
 from collage.graph.candidates import HOST, CandidatePartition, quotient_of
-from collage.search.problem import SearchProblem
+from collage.search import SearchProblem
 from searchers.cover_search.layered_search import Budget, LayeredSearch
 from searchers.cover_search.moves import Moves, make_moves
 from searchers.cover_search.objective import Objective

@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 
 from collage.cost import Cost
-from collage.search.problem import SearchProblem
+from collage.search import SearchProblem
 from searchers.evolution.cover_finder import Cover, CoverFinder
 
 #: A final takes about as long as running so many covers: a handful is compiled again, and timed until it is decided.
@@ -36,7 +36,7 @@ class Fitness:
         latencies: dict[Cover, Cost],
         deadline: float,
     ) -> None:
-        self.measured = problem.measure_latencies is not None
+        self.measured = problem.has_latencies
         self._problem = problem
         self._finder = finder
         self._incumbent = incumbent
@@ -79,7 +79,7 @@ class Fitness:
     @property
     def final_s(self) -> float:
         """Seconds that a final of a few covers may take."""
-        return _FINAL * self._each_s if self._problem.remeasure_latencies is not None else 0.0
+        return _FINAL * self._each_s if self._problem.has_fresh_latencies else 0.0
 
     @property
     def finalists(self) -> tuple[Cover, ...]:
@@ -90,12 +90,11 @@ class Fitness:
         """Run covers once more, by turns with the incumbent; from now on only these latencies count. Without somebody
         who runs them afresh, nothing happens.
         """
-        again = self._problem.remeasure_latencies
-        if again is None:
+        if not self._problem.has_fresh_latencies:
             return
         field = list(dict.fromkeys([self._incumbent, *covers]))
         placements = [self._problem.partitioning(self._finder.candidates(cover)) for cover in field]
-        self._final = dict(zip(field, again(placements), strict=True))
+        self._final = dict(zip(field, self._problem.fresh_latencies(placements), strict=True))
 
     def affordable(self, at_most: int) -> int:
         """How many covers may be run next: one at least."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from collage.graph.candidates import HOST
-from collage.search.problem import SearchProblem
+from collage.search import SearchProblem
 from searchers.cover_search.objective import Objective
 from searchers.evolution.cover_finder import Cover, CoverFinder
 

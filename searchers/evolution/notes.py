@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from collage.graph.candidates import HOST, CandidatePartition
 from collage.graph.index_set import IndexSet
-from collage.search.problem import SearchProblem
+from collage.search import SearchProblem
 from searchers.evolution.checkpoint import Evolution
 from searchers.evolution.cover_finder import Cover
 from searchers.evolution.fitness import Fitness

@@ -25,7 +25,7 @@ from typing import Protocol
 
 from collage.cost import Cost
 from collage.graph.candidates import HOST, CandidatePartition
-from collage.search.problem import SearchProblem
+from collage.search import SearchProblem
 
 #: By how much a margin is widened at a time.
 _STEP = 0.1

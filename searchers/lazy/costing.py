@@ -5,7 +5,7 @@ ICAPS 2016: LazySP).
 Candidates that are not costed weigh what they cost at least (`searchers.lazy.cost_bounds`). The best cover under these
 weights is searched, and what is not costed on it is costed, in one batch; so it goes on until the best cover is costed
 entirely. No other cover can be better then, if the bounds hold: its weight was a lower bound on what it costs, and it
-was not the least. Candidates that are one workload (`SearchProblem.same_cost`) are costed together.
+was not the least. Candidates that are one workload (`SearchProblem.workload`) are costed together.
 
 Bounds that rest on assumptions may not hold. Where there are costs left to spend, they are widened step by step, and
 the search goes on with what they hid; the answer is the best cover of all that was costed.
@@ -19,7 +19,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from collage.cost import Cost
 from collage.estimate import PREDICTED
 from collage.graph.candidates import HOST, CandidatePartition
-from collage.search.problem import SearchProblem
+from collage.search import SearchProblem
 from searchers.lazy.cost_bounds import CostBounds
 
 _NOT_COSTED = Cost.invalid("not costed")
@@ -51,7 +51,7 @@ class LazyCosts:
         self._key: dict[CandidatePartition, Hashable] = {}
         for candidate in self.candidates:
             if candidate.backend != HOST:
-                key = candidate if problem.same_cost is None else problem.same_cost(candidate)
+                key = problem.workload(candidate)
                 self._key[candidate] = key
                 self._members.setdefault(key, []).append(candidate)
         self._known: dict[CandidatePartition, Cost] = {}

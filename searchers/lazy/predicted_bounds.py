@@ -1,4 +1,4 @@
-"""Predicted bounds: an estimator's intervals as cost bounds (`SearchProblem.bounds`), so that only what matters is
+"""Predicted bounds: an estimator's intervals as cost bounds (`SearchProblem.intervals`), so that only what matters is
 measured: active learning by optimism in the face of uncertainty (Auer, *Using Confidence Bounds for
 Exploitation-Exploration Trade-offs*, JMLR 2002).
 
@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from collage.cost import Cost
 from collage.estimate import PREDICTED
 from collage.graph.candidates import HOST, CandidatePartition
-from collage.search.problem import SearchProblem
+from collage.search import SearchProblem
 
 #: In how many steps the lower end of the interval is reached.
 _STEPS = 4
@@ -62,11 +62,9 @@ class PredictedBounds:
     @classmethod
     def of(cls, problem: SearchProblem) -> PredictedBounds | None:
         """Those of a problem; None where it has none."""
-        if problem.bounds is None:
-            return None
         asked = [c for c in problem.candidates if c.backend != HOST]
-        told = problem.bounds(asked)
-        return None if told is None else cls(dict(zip(asked, told, strict=True)))
+        intervals = problem.intervals(asked)
+        return None if intervals is None else cls(dict(zip(asked, intervals, strict=True)))
 
     @property
     def assumption(self) -> str:

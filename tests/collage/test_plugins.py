@@ -9,14 +9,14 @@ import pytest
 
 from collage import plugins
 from collage.errors import PluginError
-from collage.search.problem import Searcher
+from collage.search import Searcher
 
 
 @pytest.fixture
 def third_party(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A package installed next to ours, with one searcher that works and three that do not."""
     (tmp_path / "acme_search.py").write_text(
-        "from collage.search.problem import Searcher\n"
+        "from collage.search import Searcher\n"
         "class First(Searcher):\n"
         "    def __init__(self, width=3):\n"
         "        self.width = width\n"

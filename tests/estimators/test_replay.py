@@ -23,7 +23,7 @@ from collage.records import Record, RecordDatabase, RecordKey, export_log
 from collage.records.key import protocol_json
 from collage.rules.base import PartitionRule, PartitionSpec
 from collage.rules.gather import gather_candidates
-from collage.search.problem import SearchProblem
+from collage.search import CostTable, SearchProblem
 from collage.testing.networks import convolutions
 from estimators.replay import ReplayEstimator
 from searchers.dijkstra import DijkstraSearcher
@@ -191,7 +191,7 @@ def test_a_search_on_replayed_costs(tmp_path: Path) -> None:
         SearchProblem(
             graph,
             candidates,
-            lambda asked: replay.estimate([factory.of(c) for c in asked]),
+            CostTable(lambda asked: replay.estimate([factory.of(c) for c in asked])),
             replay.transitions(backends, 2),
         )
     )

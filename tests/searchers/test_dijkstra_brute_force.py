@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from collage.cost import Cost
 from collage.errors import CollageError, NoCoverError
 from collage.graph.candidates import HOST
-from collage.search.problem import SearchProblem
+from collage.search import SearchProblem
 from searchers.cover_search import layered_search
 from searchers.dijkstra import DijkstraSearcher
 from tests.searchers.problems import best_value, candidate, graph_of, is_lower_bound, problem_of, value

@@ -17,7 +17,7 @@ from scipy.sparse import csr_array
 from collage.graph.candidates import CandidatePartition
 from collage.graph.index_set import IndexSet
 from collage.graph.sub_graph import SubGraph
-from collage.search.problem import SearchProblem
+from collage.search import SearchProblem
 from searchers.dijkstra import DijkstraSearcher
 from tests.searchers.problems import candidate, graph_of, problem_of
 

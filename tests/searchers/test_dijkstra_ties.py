@@ -7,6 +7,7 @@ import pickle
 import random
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ import pytest
 from collage.cost import Cost
 from collage.errors import CollageError
 from collage.graph.candidates import HOST, CandidatePartition
-from collage.search.problem import Searcher, SearchProblem
+from collage.search import Searcher, SearchProblem
 from searchers.dijkstra import DijkstraSearcher
 from tests.searchers.problems import candidate, graph_of, problem_of, shape
 
@@ -125,8 +126,8 @@ def test_a_known_cost_is_preferred_to_an_unknown_one() -> None:
 def test_costs_are_asked_for_in_one_batch() -> None:
     problem = tie_heavy()
     batches: list[int] = []
-    estimate = problem.estimate
-    problem.estimate = lambda candidates: (batches.append(len(candidates)), estimate(candidates))[1]
+    estimate = problem.cost_table.estimate
+    problem.cost_table.estimate = lambda candidates: (batches.append(len(candidates)), estimate(candidates))[1]
     DijkstraSearcher().search(problem)
     assert batches == [len(problem.candidates)]
 
@@ -157,8 +158,7 @@ def test_a_spent_budget_is_said_with_a_proven_gap_and_more_states_never_hurt() -
 
 
 def test_the_problem_s_own_budget_counts() -> None:
-    problem = wide(10, 8)
-    problem.budget_s = 0.0
+    problem = replace(wide(10, 8), budget_s=0.0)
     found = DijkstraSearcher(max_states=None).search(problem)
     assert found.gap > 0 and "budget was spent" in found.notes[-1]
 

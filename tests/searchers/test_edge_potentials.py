@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from benchmarks.search_scaling import BACKENDS, TRANSITION_S, enumerate_candidates, made_up_costs, nasnet_like
 from collage.graph.candidates import CandidatePartition
-from collage.search.problem import SearchProblem
+from collage.search import CostTable, SearchProblem
 from searchers.cover_search.edge_potentials import EdgePotentials, Potentials
 from searchers.cover_search.layered_search import Budget, LayeredSearch
 from searchers.cover_search.moves import Moves, make_moves
@@ -131,7 +131,9 @@ def cells(size: int) -> SearchProblem:
     graph = nasnet_like(size)
     transitions = {(a, b): TRANSITION_S for a in BACKENDS for b in BACKENDS if a != b}
     found = enumerate_candidates(graph).candidates
-    return SearchProblem(graph, found, made_up_costs(graph), transitions, {b: i for i, b in enumerate(BACKENDS)})
+    return SearchProblem(
+        graph, found, CostTable(made_up_costs(graph)), transitions, {b: i for i, b in enumerate(BACKENDS)}
+    )
 
 
 def test_cells_are_proven_with_a_number_of_states_that_leaves_a_gap_without_potentials() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -14,7 +15,7 @@ from collage import plugins
 from collage.cost import Cost
 from collage.errors import CollageError, NoCoverError
 from collage.graph.candidates import CandidatePartition
-from collage.search.problem import Partitioning, Searcher, SearchProblem
+from collage.search import LatencyTable, Partitioning, Searcher, SearchProblem
 from searchers.dijkstra import DijkstraSearcher
 from searchers.evolutionary import EvolutionarySearcher
 from tests.searchers.problems import candidate, covers, graph_of, problem_of, shape, value
@@ -32,7 +33,7 @@ def run_by(problem: SearchProblem, latency: Latency) -> list[list[Partitioning]]
         batches.append(list(partitionings))
         return [latency(p) for p in partitionings]
 
-    problem.measure_latencies = measure
+    problem.latency_table.measure = measure
     return batches
 
 
@@ -91,9 +92,7 @@ def test_legal_never_below_the_best_cover_and_never_above_the_seeds(
 def test_the_same_latencies_and_seed_give_the_same_answer(problem: SearchProblem, seed: int) -> None:
     answers = []
     for _ in range(2):
-        again = SearchProblem(
-            problem.graph, problem.candidates, problem.estimate, problem.transitions, problem.priorities, seed=seed
-        )
+        again = replace(problem, latency_table=LatencyTable(), seed=seed)
         run_by(again, arbitrary(seed, 0.2))
         answers.append(quick(patience=3).search(again))
     assert answers[0] == answers[1]
@@ -160,8 +159,8 @@ def test_when_nothing_runs_the_answer_is_dijkstras_and_the_notes_say_so() -> Non
 
 def test_costs_are_asked_for_in_one_batch_and_each_placement_runs_once() -> None:
     problem = misled()
-    estimate, asked = problem.estimate, []
-    problem.estimate = lambda candidates: (asked.append(len(candidates)), estimate(candidates))[1]
+    estimate, asked = problem.cost_table.estimate, []
+    problem.cost_table.estimate = lambda candidates: (asked.append(len(candidates)), estimate(candidates))[1]
     batches = run_by(problem, arbitrary(1, 0.2))
     quick(measured_per_generation=4).search(problem)
     assert asked == [len(problem.candidates)]
@@ -184,8 +183,8 @@ def test_the_seeds_are_dijkstras_each_backend_alone_and_distinct_covers_in_one_b
 
 def test_the_incumbent_takes_part_in_every_question() -> None:
     problem = misled()
-    ask, questions = problem.latencies, []
-    problem.latencies = lambda asked: (questions.append(list(asked)), ask(asked))[1]  # type: ignore[method-assign]
+    ask, questions = problem.latency_table.latencies, []
+    problem.latency_table.latencies = lambda asked: (questions.append(list(asked)), ask(asked))[1]  # type: ignore[method-assign]
     quick().search(problem)
     assert len(questions) > 1
     assert all(question[0].candidates == questions[0][0].candidates for question in questions)
@@ -205,8 +204,7 @@ def test_no_time_means_seeds_only_and_the_notes_say_so() -> None:
     problem = misled()
     found = quick(time_limit_s=0.0).search(problem)
     assert any("0 generations" in note and "its time was up" in note for note in found.notes)
-    problem = misled()
-    problem.budget_s = 0.0
+    problem = replace(misled(), budget_s=0.0)
     assert any("its time was up" in note for note in quick().search(problem).notes)
 
 
@@ -220,7 +218,7 @@ def lucky(truth: dict[str, float], luck: dict[str, float]) -> tuple[SearchProble
         finals.append(list(partitionings))
         return [Cost(truth[p.candidates[0].backend]) for p in partitionings]
 
-    problem.remeasure_latencies = again
+    problem.latency_table.remeasure = again
     return problem, finals
 
 
@@ -258,7 +256,7 @@ def test_time_for_the_final_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a final to come, a minute before the limit is too late to begin."""
     problem, slow = chain(6, {"x": 1.0, "y": 1.5}), ten_seconds_each(monkeypatch)
     batches = run_by(problem, slow)
-    problem.remeasure_latencies = lambda asked: [slow(p) for p in asked]
+    problem.latency_table.remeasure = lambda asked: [slow(p) for p in asked]
     quick(time_limit_s=10.0 * 5 + 59.0, population=40, gene_mutation=0.3).search(problem)
     assert len(batches) == 1, "the seeds only"
 

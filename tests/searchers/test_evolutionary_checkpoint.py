@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from collage.cost import Cost
 from collage.errors import CollageError
-from collage.search.problem import Partitioning, SearchProblem
+from collage.search import Partitioning, SearchProblem
 from searchers.evolutionary import EvolutionarySearcher
 from tests.searchers.test_evolutionary import arbitrary, chain, run_by
 
@@ -26,7 +27,7 @@ def problem_with_latencies(interrupt_after: int | None = None) -> SearchProblem:
         done[0] += 1
         return [latency(p) for p in partitionings]
 
-    problem.measure_latencies = measure
+    problem.latency_table.measure = measure
     return problem
 
 
@@ -58,7 +59,7 @@ def test_what_was_measured_is_not_asked_for_again_but_for_the_incumbent(tmp_path
     problem = problem_with_latencies()
     after = [str(p.candidates) for batch in _search(searcher(path), problem) for p in batch]
     assert after[0] == before[0] and set(after[1:]).isdisjoint(before) and len(after) > 1
-    assert problem.ran
+    assert problem.latency_table.used
 
 
 def _search(evolution: EvolutionarySearcher, problem: SearchProblem) -> list[list[Partitioning]]:
@@ -130,8 +131,7 @@ def test_a_checkpoint_of_another_search_is_refused(tmp_path: Path) -> None:
     searcher(path, generations=1).search(problem_with_latencies())
     other_costs = chain(7, {"x": 1.0, "y": 1.1, "z": 1.25})
     other_network = chain(6, {"x": 1.0, "y": 1.1, "z": 1.2})
-    other_seed = problem_with_latencies()
-    other_seed.seed = 1
+    other_seed = replace(problem_with_latencies(), seed=1)
     for other in (other_costs, other_network, other_seed):
         run_by(other, arbitrary(3, 0.2))
         with pytest.raises(CollageError, match="belongs to another search"):

@@ -13,7 +13,7 @@ from collage.cost import Cost
 from collage.graph.candidates import HOST, CandidatePartition
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.kinds import OpKind
-from collage.search.problem import SearchProblem
+from collage.search import SearchProblem
 from searchers.cover_search.objective import make_objective
 from searchers.evolution.cover_finder import CoverFinder
 from searchers.evolution.genome import ANY, Gene, Genome, Group, Link, cross, encode, make_groups, mutate

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from collage.cost import Cost
 from collage.errors import NoCoverError
 from collage.graph.candidates import HOST, CandidatePartition
-from collage.search.problem import Partitioning, SearchProblem
+from collage.search import CostTable, Partitioning, SearchProblem
 from collage.testing.problems import (
     Given,
     candidate,
@@ -64,13 +65,13 @@ class TrueBounds:
 def watched(problem: SearchProblem) -> list[list[CandidatePartition]]:
     """The batches that the problem's estimator is asked for from now on."""
     batches: list[list[CandidatePartition]] = []
-    estimate = problem.estimate
+    estimate = problem.cost_table.estimate
 
     def watch(asked: Sequence[CandidatePartition]) -> Sequence[Cost]:
         batches.append(list(asked))
         return estimate(asked)
 
-    problem.estimate = watch
+    problem.cost_table.estimate = watch
     return batches
 
 
@@ -173,8 +174,8 @@ def chain(length: int, same_cost: bool) -> SearchProblem:
         return c.backend, len(c.sub_graph.inside)
 
     problem = problem_of(graph, costs, priorities={"fast": 1, "slow": 2})
-    problem.same_cost = key if same_cost else None
-    return problem
+    table = CostTable(problem.cost_table.estimate, key if same_cost else None)
+    return replace(problem, cost_table=table)
 
 
 def test_a_backend_that_is_slow_on_the_whole_is_not_costed_in_parts() -> None:
@@ -294,7 +295,7 @@ def test_intervals_that_hold_give_the_eager_cost(seed: int) -> None:
     given_ = random_given(seed)
     true = true_costs(given_)
     problem = given_.problem()
-    problem.bounds = lambda asked: [
+    problem.cost_table.intervals = lambda asked: [
         (0.8 * true[c].seconds, 1.25 * true[c].seconds) if true[c].is_finite else (0.0, float("inf")) for c in asked
     ]
     batches = watched(problem)
@@ -306,7 +307,7 @@ def test_intervals_that_hold_give_the_eager_cost(seed: int) -> None:
 def test_without_bounds_auto_is_eager() -> None:
     problem = chain(8, same_cost=False)
     batches = watched(problem)
-    problem.bounds = lambda asked: None
+    problem.cost_table.intervals = lambda asked: None
     DijkstraSearcher().search(problem)
     assert [len(batch) for batch in batches] == [len(problem.candidates)]
 

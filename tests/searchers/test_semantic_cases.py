@@ -23,7 +23,7 @@ from collage.rules.combinators import OnlyValidPartitionRule
 from collage.rules.combine import CombinePartitionRule
 from collage.rules.combiners import NATIVE_KIND_TABLE, CombineByKind
 from collage.rules.trees import native_rule
-from collage.search.problem import Searcher, SearchProblem
+from collage.search import Searcher, SearchProblem
 from searchers.beam import BeamSearcher
 from searchers.dijkstra import DijkstraSearcher
 from tests.searchers.problems import candidate, graph_of, problem_of, shape

@@ -25,7 +25,7 @@ from collage.measure.reference import ReferenceRun
 from collage.measure.workloads import WorkloadFactory
 from collage.rules.base import PartitionSpec
 from collage.rules.gather import gather_candidates
-from collage.search.problem import SearchProblem, execution_order
+from collage.search import CostTable, SearchProblem, execution_order
 from searchers.dijkstra import DijkstraSearcher
 
 BACKENDS = {"tvm": TVMBackend(), "onnxruntime": ONNXRuntimeBackend()}
@@ -70,7 +70,7 @@ def test_a_partitioned_network_computes_what_the_network_computes(network: tuple
     def estimate(asked: Any) -> list[Cost]:
         return [Cost(1.0 if c.backend == preferred else 7.0) for c in asked]
 
-    found = DijkstraSearcher().search(SearchProblem(graph, candidates, estimate))
+    found = DijkstraSearcher().search(SearchProblem(graph, candidates, CostTable(estimate)))
     partitioned = apply(module, graph, found.candidates, BACKENDS)
     executable = compile_partitioned(partitioned, list(BACKENDS.values()), threads=1)
     from collage.runtime import engines

@@ -10,7 +10,7 @@ from collage.confirm.contest import SEARCHED, Confirmation, Rival
 from collage.confirm.correction import Corrections, refine
 from collage.cost import Cost
 from collage.graph.candidates import CandidatePartition
-from collage.search.problem import Partitioning, SearchProblem
+from collage.search import Partitioning, SearchProblem
 from searchers.dijkstra import DijkstraSearcher
 from tests.searchers.problems import candidate, graph_of, problem_of, shape
 

@@ -13,7 +13,7 @@ from collage.measure.plan_runner import Placement
 from collage.measure.protocol import END_TO_END
 from collage.measure.runner import Measurement
 from collage.records import RecordDatabase
-from collage.search.problem import Partitioning
+from collage.search import Partitioning
 from collage.testing.problems import candidate, graph_of, problem_of
 
 GRAPH = graph_of([[], [0], [1]])

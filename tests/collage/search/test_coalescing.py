@@ -24,8 +24,8 @@ from collage.rules import (
     native_rule,
 )
 from collage.rules.base import PartitionSpec
+from collage.search import Partitioning, execution_order
 from collage.search.coalescing import MAX_SIBLINGS, coalesced
-from collage.search.problem import Partitioning, execution_order
 from tests.collage.graph.random_graphs import graphs, is_acyclic, is_convex
 from tests.collage.rules.example_combiners import CombineHorizontalAnchors
 

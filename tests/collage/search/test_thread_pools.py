@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from collage.backends.onednn import OneDNNBackend
 from collage.backends.onnx.onnxruntime import ONNXRuntimeBackend
 from collage.backends.onnx.openvino import OpenVINOBackend
@@ -27,5 +29,5 @@ def test_a_problem_of_some_backends_keeps_the_host_and_what_is_known() -> None:
     ours, other, host = candidate(graph, "a", [0]), candidate(graph, "b", [0]), candidate(graph, HOST, [1])
     problem = problem_of(graph, {ours: 1.0, other: 2.0, host: 0.0})
     problem.costs([ours])
-    some = problem.restricted({"a"})
+    some = replace(problem, candidates=problem.candidates.of_backends({"a"}))
     assert set(some.candidates) == {ours, host} and some.known(ours) == problem.cost(ours)

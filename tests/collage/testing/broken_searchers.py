@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from collage.cost import Cost
-from collage.errors import NoCoverError
+from collage.errors import CollageError, NoCoverError
 from collage.graph.candidates import CandidatePartition
 from collage.graph.index_set import IndexSet
-from collage.search.problem import Partitioning, Searcher, SearchProblem
+from collage.search import Partitioning, Searcher, SearchProblem
 from searchers.dijkstra import DijkstraSearcher
 
 
@@ -25,7 +25,8 @@ class Greedy(Searcher):
             if node not in covered:
                 able = [c for c in problem.candidates.starting_at(node) if self.may(problem, c, covered)]
                 if not able:
-                    problem.raise_uncovered(IndexSet([node]), "no backend can run")
+                    problem.require_runnable(IndexSet([node]))
+                    raise CollageError(f"nothing that fits starts at node {node}")
                 chosen.append(self.pick(problem, able))
                 covered = covered | chosen[-1].sub_graph.inside
         return self.finish(problem, chosen)
@@ -128,7 +129,7 @@ class Hangs(Greedy):
 class ChangesTheProblem(Greedy):
     def finish(self, problem: SearchProblem, chosen: list[CandidatePartition]) -> Partitioning:
         found = problem.partitioning(chosen)
-        problem.transitions = {}
+        problem.transitions.clear()  # type: ignore[attr-defined]
         return found
 
 

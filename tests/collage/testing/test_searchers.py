@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from collage.search.problem import Searcher
+from collage.search import Searcher
 from collage.testing import SearcherConformance
 from searchers.beam import BeamSearcher
 from searchers.dijkstra import DijkstraSearcher
