@@ -1,6 +1,6 @@
 """Searchers that come with Collage, registered as plug-ins under the entry-point group `collage.searchers`.
 
-A searcher depends on `collage.search.problem` only, as a third party's would.
+A searcher depends on `collage.search` only, as a third party's would.
 
     dijkstra            the cover of least cost, exactly
     beam                the best covers half-built, so many at a time: for wide graphs and huge ones

@@ -14,7 +14,7 @@ from collage.estimate import CostEstimator
 from collage.partitioner import partition
 from collage.progress import Reporter
 from collage.records import RecordDatabase
-from collage.search.problem import Partitioning, Searcher, SearchProblem
+from collage.search import Partitioning, Searcher, SearchProblem
 from estimators.active import ActiveEstimator
 from estimators.cached import CachedEstimator
 from estimators.learned import LearnedEstimator
