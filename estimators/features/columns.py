@@ -7,6 +7,7 @@ From the latter two trees learn how far the sum is off.
 
 from __future__ import annotations
 
+import textwrap
 from typing import NamedTuple
 
 from estimators.features.operator import ANCHORS, CLASSES
@@ -135,7 +136,8 @@ TOTAL_NAMES = tuple(feature.name for feature in TOTAL_FEATURES)
 
 def as_markdown() -> str:
     """The tables as the documentation shows them."""
-    lines = ["Kinds of work: " + ", ".join(f"`{kind}`" for kind in KINDS) + ".", ""]
+    kinds = "Kinds of work: " + ", ".join(f"`{kind}`" for kind in KINDS) + "."
+    lines = [*textwrap.wrap(kinds, 100), ""]
     tables = (("Term of work", TERMS), ("Total feature", TOTAL_FEATURES), ("Detail of a kernel", DETAIL_FEATURES))
     for title, features in tables:
         lines += [f"| {title} | unit | formula |", "|---|---|---|"]
