@@ -20,17 +20,20 @@ LEARN = $(BIN)/python -m benchmarks.estimators --models learned --out $(FOUND)/l
 .PHONY: help demo test test-emulation test-slow test-conformance test-cuda lint format bench bench-networks bench-estimators cost-model bench-onnx clean
 
 help:
-	@echo "make demo            tune a ResNet-50 over all backends, print what runs where, run the compiled model"
-	@echo "make test            the tests; make test-slow those that take minutes each,"
-	@echo "make test-conformance    of those, the suites that hold every candidate of a backend against the reference"
+	@echo "make demo              tune a ResNet-50 over all backends, print what runs where, run the compiled model"
+	@echo "make test              the tests, without those that take minutes each"
+	@echo "make test-slow         the tests that take minutes each"
+	@echo "make test-conformance  of those, the suites that compare every candidate of a backend with the reference"
 	@echo "make test-emulation    CUDA engines and plans, emulated on the CPU: compiles C++"
-	@echo "make test-cuda       compile the CUDA backends against NVIDIA's headers, without a GPU (1 GB of wheels)"
-	@echo "make lint            ruff, mypy and import contracts; make format applies ruff's format"
-	@echo "make bench           growth of enumeration and search with the size of the network"
-	@echo "make bench-networks  tune all ten networks (hours)"
-	@echo "make bench-estimators    cost models on networks left out, from the committed records (half an hour; MACHINE=epyc)"
-	@echo "make cost-model      evaluates, and then trains the one that ships for the MACHINE"
-	@echo "make bench-onnx      the ONNX project's node tests"
+	@echo "make test-cuda         compile the CUDA backends against NVIDIA's headers, without a GPU (1 GB of wheels)"
+	@echo "make lint              ruff, mypy and import contracts"
+	@echo "make format            apply ruff's fixes and format"
+	@echo "make bench             growth of enumeration and search with the size of the network"
+	@echo "make bench-networks    tune all ten networks (hours)"
+	@echo "make bench-estimators  evaluate cost models from the committed records (MACHINE=xeon or epyc; a quarter of an hour)"
+	@echo "make cost-model        evaluate, then train the cost model that ships for the MACHINE"
+	@echo "make bench-onnx        the ONNX project's node tests"
+	@echo "make clean             remove build outputs and caches"
 
 $(DEV): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
