@@ -97,7 +97,7 @@ def collect(
     print(
         f"{path}: {found.measured:,} workloads measured ({found.invalid:,} invalid), {found.known:,} were known; "
         f"{found.variants:,} variants drawn, and {found.designed:,} structures of designed blocks; "
-        f"{found.doubted:,} measured twice, {found.replaced:,} of them replaced; "
+        f"{found.repeated:,} measured twice, {found.replaced:,} of them replaced; "
         f"{duration(time.monotonic() - started)}"
     )
     if not found.complete:

@@ -1,8 +1,8 @@
 """collect(): a designed set of measurements to train cost models on.
 
-The candidates of some networks, and variants of them: the same operators on other shapes (`collage.collect.variants`).
-And candidates of blocks that belong to no network (`collage.collect.blocks.families`). Which,
-`collage.collect.sampling` says.
+Measured are the candidates of some networks, variants of them (the same operators on other shapes,
+`collage.collect.variants`), and candidates of blocks that belong to no network (`collage.collect.blocks.families`), as
+`collage.collect.sampling` draws them.
 
 One structure is measured once; what the records hold is not measured again; the same seed draws the same variants and
 blocks, so that an interrupted collection goes on where it was.
@@ -10,11 +10,12 @@ blocks, so that an interrupted collection goes on where it was.
 
 from __future__ import annotations
 
+import functools
 import math
 import random
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,8 @@ from collage import plugins
 from collage.backends.base import Backend
 from collage.backends.resolve import resolve_backends
 from collage.collect.blocks.families import Family, draw_network, families_named
-from collage.collect.outliers import Point, better, doubtful
-from collage.collect.sampling import Rivals, by_group, draw_candidates, draw_variants, likeliest
+from collage.collect.outliers import Measurement, better, outliers
+from collage.collect.sampling import Alternatives, by_group, draw_candidates, draw_variants, likeliest
 from collage.collect.variants import extents_of, skeleton
 from collage.cost import Cost
 from collage.errors import SearchInterrupted
@@ -51,24 +52,32 @@ _BLOCKS, _PER_BLOCK = 8, 8
 
 @dataclass(frozen=True)
 class Collected:
-    """What a collection did, in numbers of workloads (a structure on a backend).
+    """Counts of a collection, in workloads (a structure on a backend).
 
     Attributes
     ----------
-    known: were in the records already.
-    measured: are new in the records.
-    invalid: of those, how many a backend could not run.
-    doubted: were measured a second time, because the first looked wrong.
-    replaced: of those, how many have the second in the records.
-    variants: structures that were drawn around the networks.
-    designed: structures that were drawn from families of blocks.
-    complete: False when the time was up before everything was measured.
+    known
+        Were in the records already.
+    measured
+        Are new in the records.
+    invalid
+        Of those, how many a backend could not run.
+    repeated
+        Were measured a second time, because the first was an outlier.
+    replaced
+        Of those, how many have the second in the records.
+    variants
+        Structures that were drawn around the networks.
+    designed
+        Structures that were drawn from families of blocks.
+    complete
+        False when the time was up before everything was measured.
     """
 
     known: int
     measured: int
     invalid: int
-    doubted: int
+    repeated: int
     replaced: int
     variants: int
     designed: int
@@ -94,34 +103,79 @@ def collect(
 
     Parameters
     ----------
-    models: each what `collage.load` takes.
-    backends: names or instances; None is every backend of the device that is available here.
-    records: path of the records database; None is the default one in the user's cache folder.
-    samples: number of variants, each of which is measured on every backend that takes it.
-    designed: number of blocks that belong to no network, of which some candidates each are measured after all else.
-    families: names of the kinds of blocks (`collage.collect.blocks.families`), which take turns; None is all.
-    budget_s: seconds after which nothing more is started; None for no limit.
-    seed: of what is drawn.
-    threads: number of threads of the deployment; None is all processors of this process.
-    device: what the workloads run on, "cpu" or "cuda".
-    model: a cost model's file; variants are drawn more often where it is unsure or wrong.
-    reporter: told of progress.
+    models
+        Each what `collage.load` takes.
+    backends
+        Names or instances; None is every backend of the device that is available here.
+    records
+        Path of the records database; None is the default one in the user's cache folder.
+    samples
+        Number of variants, each of which is measured on every backend that takes it.
+    designed
+        Number of blocks that belong to no network, of which some candidates each are measured after all else.
+    families
+        Names of the kinds of blocks (`collage.collect.blocks.families`), which take turns; None is all.
+    budget_s
+        Seconds after which nothing more is started; None for no limit.
+    seed
+        Of what is drawn.
+    threads
+        Number of threads of the deployment; None is all processors of this process.
+    device
+        What the workloads run on, "cpu" or "cuda".
+    model
+        A cost model's file; variants are drawn more often where it is unsure or wrong.
+    reporter
+        Shows progress.
 
     Raises
     ------
-    CollageError: there is no family of a name.
-    FrontendError, PluginError, BackendUnavailableError, RecordsError: see there.
-    SearchInterrupted: the user pressed Ctrl-C; what was measured is in the records, and the same call resumes.
+    CollageError
+        There is no family of a name.
+    FrontendError, PluginError, BackendUnavailableError, RecordsError
+        See there.
+    SearchInterrupted
+        The user pressed Ctrl-C; what was measured is in the records, and the same call resumes.
     """
     reporter = reporter or Reporter()
     threads = threads or default_threads()
     configure_threads(threads)
     with interruptible(), RecordDatabase(records) as database:
-        turns = families_named(families)
+        kinds = families_named(families)
         chosen = resolve_backends(backends, device)
-        session = _Collection(chosen, device, threads, database, budget_s, seed, turns, reporter)
+        candidates_of = functools.partial(_candidates, backends=chosen, device=device, threads=threads, seed=seed)
+        learned = None if model is None else plugins.load("estimators", "learned", model=model)
+        measuring = _Measuring(database, budget_s, reporter)
+        rng = random.Random(seed)
         try:
-            return session.run(models, samples, designed, model)
+            found: list[Alternatives] = []
+            for network in models:
+                reporter.stage("enumerating candidates")
+                found += candidates_of(network)
+            own = _distinct(found)
+            wanted = samples if own else 0
+            variants: list[Alternatives] = []
+            if learned is None:  # what is drawn depends on nothing that is measured
+                variants = _shown(draw_variants(own, chosen, threads, wanted, rng), wanted, reporter)
+                complete = measuring.all([*own, *variants])
+            else:
+                complete = measuring.all(own)
+                if complete:
+                    pool = _shown(draw_variants(own, chosen, threads, _POOL * wanted, rng), wanted, reporter)
+                    variants = likeliest(pool, own, wanted, learned, measuring.cached, rng)
+                    complete = measuring.all(variants)
+            if models and complete:  # with them, searches can be replayed
+                transition_costs(list(chosen.values()), threads, database, candidate_protocol(device), reporter)
+            blocks = 0
+            for start in range(0, designed, _BLOCKS):
+                if not complete or measuring.time_is_up:
+                    complete = False
+                    break
+                numbers = range(start, min(designed, start + _BLOCKS))
+                drawn = _blocks(numbers, kinds, seed, candidates_of, reporter)
+                measuring.once(drawn)
+                blocks += len(drawn)
+            return measuring.collected(len(variants), blocks, complete)
         except KeyboardInterrupt:
             raise SearchInterrupted(
                 f"interrupted; what was measured is kept in {database.path}, and the same command goes on from there"
@@ -130,164 +184,146 @@ def collect(
             reporter.close()
 
 
-class _Collection:
-    """One collection on its way."""
+def _candidates(
+    network: Any, backends: Mapping[str, Backend], device: str, threads: int, seed: int
+) -> list[Alternatives]:
+    """The candidates of a network, by structure. Nothing is searched: what no backend takes is left out."""
+    module = load(network, device=device)
+    graph = read_graph(module)
+    reference = ReferenceRun(module, graph, threads, seed=seed)
+    factory = WorkloadFactory(module, graph, backends, threads, reference.values)
+    specs = [PartitionSpec(backend.rule(), name) for name, backend in backends.items()]
+    unique = dict.fromkeys(factory.of(candidate) for spec in specs for candidate in spec.candidates(graph))
+    groups: dict[str, Alternatives] = {}
+    for workload in unique:
+        groups.setdefault(workload.structure, []).append(workload)
+    return list(groups.values())
 
-    def __init__(
-        self,
-        backends: Mapping[str, Backend],
-        device: str,
-        threads: int,
-        database: RecordDatabase,
-        budget_s: float | None,
-        seed: int,
-        turns: Sequence[Family],
-        reporter: Reporter,
-    ) -> None:
-        self.backends = backends
-        self.device = device
-        self.threads = threads
-        self.database = database
-        self.seed = seed
-        self.turns = turns
-        self.reporter = reporter
-        self.deadline = math.inf if budget_s is None else time.monotonic() + budget_s
-        self.batch = _BATCH if budget_s is None else _BATCH_IN_A_HURRY
+
+def _distinct(groups: Iterable[Alternatives]) -> list[Alternatives]:
+    """The first alternatives of each structure."""
+    found: dict[str, Alternatives] = {}
+    for alternatives in groups:
+        found.setdefault(alternatives[0].structure, alternatives)
+    return list(found.values())
+
+
+def _shown(draws: Iterable[Alternatives], wanted: int, reporter: Reporter) -> list[Alternatives]:
+    """All that is drawn, while progress is shown; as many as are wanted, or more."""
+    reporter.stage("drawing variants", wanted)
+    pool = []
+    for alternatives in draws:
+        pool.append(alternatives)
+        reporter.step(alternatives[0].label.partition(" ")[2], 1 if len(pool) <= wanted else 0)
+    if len(pool) < wanted:
+        reporter.note(f"the networks have no more than {len(pool)} variants that could be found")
+    return pool
+
+
+def _blocks(
+    numbers: range,
+    kinds: Sequence[Family],
+    seed: int,
+    candidates_of: Callable[[Any], list[Alternatives]],
+    reporter: Reporter,
+) -> list[Alternatives]:
+    """Some candidates of each of these blocks."""
+    reporter.stage("drawing blocks", len(numbers))
+    found: list[Alternatives] = []
+    for number in numbers:
+        name, module = draw_network(seed, number, kinds)
+        reporter.step(name, 1)
+        found += draw_candidates(candidates_of(module), _PER_BLOCK, random.Random(f"{seed}.{number}.candidates"))
+    return _distinct(found)
+
+
+class _Measuring:
+    """Measures what the records do not hold, outliers twice, and counts what it does."""
+
+    def __init__(self, database: RecordDatabase, budget_s: float | None, reporter: Reporter) -> None:
         self.cached: CostEstimator = plugins.load("estimators", "cached", records=database)
-        self.points: list[Point] = []
-        self.known = self.measured = self.invalid = self.doubted = self.replaced = 0
+        self._database = database
+        self._reporter = reporter
+        self._deadline = math.inf if budget_s is None else time.monotonic() + budget_s
+        self._batch = _BATCH if budget_s is None else _BATCH_IN_A_HURRY
+        self._measurements: list[Measurement] = []
+        self._known = self._measured = self._invalid = self._repeated = self._replaced = 0
 
-    def run(self, models: Sequence[Any], samples: int, designed: int, model: str | Path | None) -> Collected:
-        sources: dict[str, Rivals] = {}
-        for network in models:
-            self.reporter.stage("enumerating candidates")
-            for rivals in self._candidates(network):
-                sources.setdefault(rivals[0].structure, rivals)
-        own = list(sources.values())
-        variants: list[Rivals] = []
-        if model is None:  # what is drawn depends on nothing that is measured
-            variants = self._draw(own, samples, None)
-            complete = self._measure_all([*own, *variants])
-        else:
-            complete = self._measure_all(own)
-            if complete:
-                variants = self._draw(own, samples, model)
-                complete = self._measure_all(variants)
-        if models and complete:  # with them, searches can be replayed
-            self._measure_transitions()
-        drawn = 0
-        for start in range(0, designed, _BLOCKS):
-            if not complete or time.monotonic() >= self.deadline:
-                complete = False
-                break
-            drawn += self._measure_blocks(range(start, min(designed, start + _BLOCKS)))
+    @property
+    def time_is_up(self) -> bool:
+        return time.monotonic() >= self._deadline
+
+    def collected(self, variants: int, designed: int, complete: bool) -> Collected:
+        """All counts."""
         return Collected(
-            known=self.known,
-            measured=self.measured,
-            invalid=self.invalid,
-            doubted=self.doubted,
-            replaced=self.replaced,
-            variants=len(variants),
-            designed=drawn,
+            known=self._known,
+            measured=self._measured,
+            invalid=self._invalid,
+            repeated=self._repeated,
+            replaced=self._replaced,
+            variants=variants,
+            designed=designed,
             complete=complete,
         )
 
-    def _candidates(self, network: Any) -> list[Rivals]:
-        module = load(network, device=self.device)
-        graph = read_graph(module)
-        reference = ReferenceRun(module, graph, self.threads, seed=self.seed)
-        factory = WorkloadFactory(module, graph, self.backends, self.threads, reference.values)
-        specs = [PartitionSpec(backend.rule(), name) for name, backend in self.backends.items()]
-        # Nothing is searched: what no backend takes is left out.
-        unique = dict.fromkeys(factory.of(candidate) for spec in specs for candidate in spec.candidates(graph))
-        groups: dict[str, Rivals] = {}
-        for workload in unique:
-            groups.setdefault(workload.structure, []).append(workload)
-        return list(groups.values())
-
-    def _measure_blocks(self, numbers: range) -> int:
-        """Measure some candidates of each of these blocks, all in one batch; how many structures were drawn."""
-        self.reporter.stage("drawing blocks", len(numbers))
-        found: dict[str, Rivals] = {}
-        for number in numbers:
-            name, module = draw_network(self.seed, number, self.turns)
-            self.reporter.step(name, 1)
-            groups = self._candidates(module)
-            for rivals in draw_candidates(groups, _PER_BLOCK, random.Random(f"{self.seed}.{number}.candidates")):
-                found.setdefault(rivals[0].structure, rivals)
-        workloads = [workload for rivals in found.values() for workload in rivals]
-        known = self.cached.estimate(workloads)
-        new = [w for w, cost in zip(workloads, known, strict=True) if cost.is_unknown]
-        self.known += len(workloads) - len(new)
-        if new:
-            costs = self._measured(self.database).estimate(new)
-            self.measured += len(new)
-            self.invalid += sum(cost.is_invalid for cost in costs)
-        return len(found)
-
-    def _draw(self, sources: list[Rivals], samples: int, model: str | Path | None) -> list[Rivals]:
-        self.reporter.stage("drawing variants", samples)
-        rng = random.Random(self.seed)
-        count = samples if model is None else _POOL * samples
-        pool = []
-        for rivals in draw_variants(sources, self.backends, self.threads, count, rng):
-            pool.append(rivals)
-            self.reporter.step(rivals[0].label.partition(" ")[2], 1 if len(pool) <= samples else 0)
-        if len(pool) < samples and sources:
-            self.reporter.note(f"the networks have no more than {len(pool)} variants that could be found")
-        if model is None:
-            return pool
-        return likeliest(pool, sources, samples, plugins.load("estimators", "learned", model=model), self.cached, rng)
-
-    def _measure_all(self, groups: list[Rivals]) -> bool:
-        """Measure what is not in the records; False when the time was up before the end."""
-        unknown: list[Rivals] = []
-        for rivals, costs in zip(groups, by_group(self.cached, groups), strict=True):
-            new = [w for w, cost in zip(rivals, costs, strict=True) if cost.is_unknown]
-            self.known += len(rivals) - len(new)
-            self._remember([w for w in rivals if w not in new], [c for c in costs if not c.is_unknown])
-            if new:
-                unknown.append(new)
-        for start in range(0, len(unknown), self.batch):
-            if time.monotonic() >= self.deadline:
+    def all(self, groups: Sequence[Alternatives]) -> bool:
+        """Measure in batches, and the outliers of each again; False when the time was up before the end."""
+        unknown = self._unknown(groups)
+        for start in range(0, len(unknown), self._batch):
+            if self.time_is_up:
                 return False
-            self._measure([w for rivals in unknown[start : start + self.batch] for w in rivals])
+            workloads = [w for alternatives in unknown[start : start + self._batch] for w in alternatives]
+            before = len(self._measurements)
+            costs = self._measure(workloads)
+            finite = [w for w, cost in zip(workloads, costs, strict=True) if cost.is_finite]
+            flags = outliers(self._measurements)[before:]
+            again = [w for w, is_outlier in zip(finite, flags, strict=True) if is_outlier]
+            if again and not self.time_is_up:
+                self._repeat(again)
         return True
 
-    def _measure(self, workloads: Rivals) -> None:
-        costs = self._measured(self.database).estimate(workloads)
-        self.measured += len(workloads)
-        self.invalid += sum(cost.is_invalid for cost in costs)
-        before = len(self.points)
-        finite = [w for w, cost in zip(workloads, costs, strict=True) if cost.is_finite]
+    def once(self, groups: Sequence[Alternatives]) -> None:
+        """Measure in one batch, outliers too."""
+        unknown = self._unknown(groups)
+        if unknown:
+            self._measure([workload for alternatives in unknown for workload in alternatives])
+
+    def _unknown(self, groups: Sequence[Alternatives]) -> list[Alternatives]:
+        """What the records do not hold of each group; groups of which they hold all are left out."""
+        unknown: list[Alternatives] = []
+        for alternatives, costs in zip(groups, by_group(self.cached, groups), strict=True):
+            new = [w for w, cost in zip(alternatives, costs, strict=True) if cost.is_unknown]
+            self._known += len(alternatives) - len(new)
+            self._remember(alternatives, costs)
+            if new:
+                unknown.append(new)
+        return unknown
+
+    def _measure(self, workloads: Sequence[Workload]) -> list[Cost]:
+        costs = self._measured_by(self._database).estimate(workloads)
+        self._measured += len(workloads)
+        self._invalid += sum(cost.is_invalid for cost in costs)
         self._remember(workloads, costs)
-        flags = doubtful(self.points)[before:]
-        doubted = [w for w, flag in zip(finite, flags, strict=True) if flag]
-        if doubted and time.monotonic() < self.deadline:
-            self._measure_again(doubted)
+        return costs
 
-    def _measure_again(self, workloads: Rivals) -> None:
+    def _repeat(self, workloads: Sequence[Workload]) -> None:
         """A second measurement, into records of its own; of the two the better converged one stays."""
-        self.doubted += len(workloads)
+        self._repeated += len(workloads)
         with tempfile.TemporaryDirectory(prefix="collage-") as folder, RecordDatabase(Path(folder) / "r.db") as second:
-            self._measured(second).estimate(workloads)
+            self._measured_by(second).estimate(workloads)
             for record in second.matching(kind="candidate"):
-                first = self.database.get(record.key)
+                first = self._database.get(record.key)
                 if first is not None and better(first.cost, record.cost):
-                    self.database.put(record)
-                    self.replaced += 1
+                    self._database.put(record)
+                    self._replaced += 1
 
-    def _measure_transitions(self) -> None:
-        backends = list(self.backends.values())
-        protocol = candidate_protocol(self.device)
-        transition_costs(backends, self.threads, self.database, protocol, self.reporter)
-
-    def _measured(self, database: RecordDatabase) -> CostEstimator:
-        estimator: CostEstimator = plugins.load("estimators", "measured", records=database, reporter=self.reporter)
+    def _measured_by(self, database: RecordDatabase) -> CostEstimator:
+        estimator: CostEstimator = plugins.load("estimators", "measured", records=database, reporter=self._reporter)
         return estimator
 
     def _remember(self, workloads: Sequence[Workload], costs: Sequence[Cost]) -> None:
         for workload, cost in zip(workloads, costs, strict=True):
             if cost.is_finite:
                 name, description = workload.backend.name, workload.description
-                self.points.append(Point(name, (name, skeleton(description)), extents_of(description), cost))
+                family = (name, skeleton(description))
+                self._measurements.append(Measurement(name, family, extents_of(description), cost))

@@ -1,4 +1,4 @@
-"""Outliers: measurements that deserve a second one, by what their peers say.
+"""Outliers: measurements that are taken a second time, because they do not fit those of their peers.
 
 Two signs are looked for. A spread far above that of its peers: something disturbed the machine. And a workload that
 takes much longer than another of the same operators on the same backend that is nowhere smaller: one of the two is
@@ -16,8 +16,8 @@ import numpy as np
 
 from collage.cost import Cost
 
-#: A relative spread below this is nobody's outlier.
-_RESTLESS = 0.05
+#: A relative spread up to this is no outlier.
+_SPREAD = 0.05
 #: Times the median of the peers' relative spreads.
 _ABOVE_PEERS = 4.0
 #: Times as long as something larger.
@@ -25,15 +25,19 @@ _IMPLAUSIBLE = 1.5
 
 
 @dataclass(frozen=True)
-class Point:
+class Measurement:
     """A measured workload.
 
     Attributes
     ----------
-    peers: what it is compared within for its spread; its backend.
-    family: what it is compared within for its latency; backend and operators. Members have equally many extents.
-    extents: of all its tensors.
-    cost: finite.
+    peers
+        What it is compared within for its spread; its backend.
+    family
+        What it is compared within for its latency; backend and operators. Members have equally many extents.
+    extents
+        Of all its tensors.
+    cost
+        Finite.
     """
 
     peers: Hashable
@@ -42,9 +46,9 @@ class Point:
     cost: Cost
 
 
-def doubtful(points: Sequence[Point]) -> list[bool]:
-    """Which of the points should be measured again."""
-    return [a or b for a, b in zip(_restless(points), _implausible(points), strict=True)]
+def outliers(measurements: Sequence[Measurement]) -> list[bool]:
+    """Return, per measurement, whether it is an outlier."""
+    return [a or b for a, b in zip(_wide(measurements), _implausible(measurements), strict=True)]
 
 
 def better(first: Cost, second: Cost) -> bool:
@@ -54,25 +58,25 @@ def better(first: Cost, second: Cost) -> bool:
     return not first.is_finite or second.spread * first.seconds < first.spread * second.seconds
 
 
-def _restless(points: Sequence[Point]) -> list[bool]:
+def _wide(measurements: Sequence[Measurement]) -> list[bool]:
     spreads: dict[Hashable, list[float]] = defaultdict(list)
-    for point in points:
-        spreads[point.peers].append(_relative(point.cost))
-    limits = {peers: max(_RESTLESS, _ABOVE_PEERS * float(np.median(found))) for peers, found in spreads.items()}
-    return [_relative(point.cost) > limits[point.peers] for point in points]
+    for m in measurements:
+        spreads[m.peers].append(_relative(m.cost))
+    limits = {peers: max(_SPREAD, _ABOVE_PEERS * float(np.median(found))) for peers, found in spreads.items()}
+    return [_relative(m.cost) > limits[m.peers] for m in measurements]
 
 
-def _implausible(points: Sequence[Point]) -> list[bool]:
+def _implausible(measurements: Sequence[Measurement]) -> list[bool]:
     """Both of a pair in which the larger one is much faster, beyond what their spreads explain."""
-    found = np.zeros(len(points), dtype=bool)
+    found = np.zeros(len(measurements), dtype=bool)
     families: dict[Hashable, list[int]] = defaultdict(list)
-    for index, point in enumerate(points):
-        families[point.family].append(index)
+    for index, m in enumerate(measurements):
+        families[m.family].append(index)
     for members in families.values():
         where = np.array(members)
-        extents = np.array([points[i].extents for i in members])
-        fast = np.array([points[i].cost.seconds + points[i].cost.spread for i in members])
-        slow = np.array([points[i].cost.seconds - points[i].cost.spread for i in members])
+        extents = np.array([measurements[i].extents for i in members])
+        fast = np.array([measurements[i].cost.seconds + measurements[i].cost.spread for i in members])
+        slow = np.array([measurements[i].cost.seconds - measurements[i].cost.spread for i in members])
         for row, index in enumerate(members):
             larger = (extents >= extents[row]).all(axis=1)
             faster = larger & (fast * _IMPLAUSIBLE < slow[row])

@@ -21,22 +21,22 @@ from collage.graph.from_relax import read_graph
 from collage.measure.workloads import WorkloadFactory
 from collage.rules.base import PartitionSpec
 
-#: One structure on every backend that takes it.
-Rivals = list[Workload]
+#: One structure on every backend that takes it: candidates that are measured together.
+Alternatives = list[Workload]
 #: Changes tried per variant before giving up: most networks have far more variants than are asked for.
 _TRIES = 20
 _BY_THE_WAY = frozenset(f"relax.{name}" for name in ("add", "multiply", "nn.relu", "clip", "sigmoid", "tanh"))
 
 
 def draw_variants(
-    sources: Sequence[Rivals], backends: Mapping[str, Backend], threads: int, count: int, rng: random.Random
-) -> Iterator[Rivals]:
+    sources: Sequence[Alternatives], backends: Mapping[str, Backend], threads: int, count: int, rng: random.Random
+) -> Iterator[Alternatives]:
     """Up to `count` variants of the sources, no two of one structure, evenly over the sources' skeletons."""
-    kinds: dict[str, list[Rivals]] = defaultdict(list)
-    for rivals in sources:
-        kinds[skeleton(rivals[0].description)].append(rivals)
+    kinds: dict[str, list[Alternatives]] = defaultdict(list)
+    for alternatives in sources:
+        kinds[skeleton(alternatives[0].description)].append(alternatives)
     groups = list(kinds.values())
-    taken = {rivals[0].structure for rivals in sources}
+    taken = {alternatives[0].structure for alternatives in sources}
     drawn = 0
     for _ in range(count * _TRIES if groups else 0):
         if drawn == count:
@@ -50,17 +50,17 @@ def draw_variants(
             yield found
 
 
-def draw_candidates(groups: Sequence[Rivals], most: int, rng: random.Random) -> list[Rivals]:
-    """Some candidates of a block: the whole, then single operators, short chains and regions in turns.
+def draw_candidates(groups: Sequence[Alternatives], most: int, rng: random.Random) -> list[Alternatives]:
+    """Some candidates of a block: the whole, then single operators, short chains and regions interleaved.
 
     Of single operators those that do the work come first twice in three times: blocks have far more additions.
     """
-    sizes: dict[int, list[Rivals]] = defaultdict(list)
-    for rivals in rng.sample(list(groups), len(groups)):
-        sizes[min(3, (len(rivals[0].operators) - 1).bit_length())].append(rivals)
+    sizes: dict[int, list[Alternatives]] = defaultdict(list)
+    for alternatives in rng.sample(list(groups), len(groups)):
+        sizes[min(3, (len(alternatives[0].operators) - 1).bit_length())].append(alternatives)
     if rng.random() < 2 / 3:
-        sizes[0].sort(key=lambda rivals: rivals[0].operators[0] not in _BY_THE_WAY)  # the last are taken first
-    whole = max(groups, key=lambda rivals: len(rivals[0].operators), default=None)
+        sizes[0].sort(key=lambda one: one[0].operators[0] not in _BY_THE_WAY)  # the last are taken first
+    whole = max(groups, key=lambda one: len(one[0].operators), default=None)
     chosen = [] if whole is None else [whole]
     left = [[r for r in members if r is not whole] for _, members in sorted(sizes.items())]
     while len(chosen) < most and any(left):
@@ -68,7 +68,7 @@ def draw_candidates(groups: Sequence[Rivals], most: int, rng: random.Random) -> 
     return chosen[:most]
 
 
-def whole_workloads(module: Any, backends: Mapping[str, Backend], threads: int) -> Rivals:
+def whole_workloads(module: Any, backends: Mapping[str, Backend], threads: int) -> Alternatives:
     """A module as one partition, on each backend whose rules take it whole."""
     graph = read_graph(module)
     factory = WorkloadFactory(module, graph, backends, threads)
@@ -82,21 +82,23 @@ def whole_workloads(module: Any, backends: Mapping[str, Backend], threads: int) 
 
 
 def likeliest(
-    pool: Sequence[Rivals],
-    sources: Sequence[Rivals],
+    pool: Sequence[Alternatives],
+    sources: Sequence[Alternatives],
     count: int,
     learned: CostEstimator,
     cached: CostEstimator,
     rng: random.Random,
-) -> list[Rivals]:
+) -> list[Alternatives]:
     """`count` variants of the pool, drawn more often where a cost model is unsure, or wrong about their sources.
 
     Weighted sampling without replacement (Efraimidis and Spirakis 2006), the likeliest first.
 
     Parameters
     ----------
-    pool, sources: the variants, and what they are variants of.
-    learned, cached: what the model says, and what was measured.
+    pool, sources
+        The variants, and what they are variants of.
+    learned, cached
+        What the model says, and what was measured.
     """
     weights = _weights(pool, sources, learned, cached)
     keys = [math.log(1.0 - rng.random()) / weight for weight in weights]
@@ -104,25 +106,25 @@ def likeliest(
     return [pool[i] for i in order[:count]]
 
 
-def by_group(estimator: CostEstimator, groups: Sequence[Rivals]) -> Iterator[list[Cost]]:
+def by_group(estimator: CostEstimator, groups: Sequence[Alternatives]) -> Iterator[list[Cost]]:
     """The costs of each group, asked for in one batch."""
-    costs = iter(estimator.estimate([workload for rivals in groups for workload in rivals]) if groups else [])
-    for rivals in groups:
-        yield [next(costs) for _ in rivals]
+    costs = iter(estimator.estimate([w for alternatives in groups for w in alternatives]) if groups else [])
+    for alternatives in groups:
+        yield [next(costs) for _ in alternatives]
 
 
 def _weights(
-    pool: Sequence[Rivals], sources: Sequence[Rivals], learned: CostEstimator, cached: CostEstimator
+    pool: Sequence[Alternatives], sources: Sequence[Alternatives], learned: CostEstimator, cached: CostEstimator
 ) -> list[float]:
     """How unsure the model is of a variant, plus how wrong it is, on average, on sources of the same operators."""
-    flat = [workload for rivals in sources for workload in rivals]
+    flat = [workload for alternatives in sources for workload in alternatives]
     errors: dict[str, list[float]] = defaultdict(list)
-    for workload, told, seen in zip(flat, learned.estimate(flat), cached.estimate(flat), strict=True):
-        if told.is_finite and seen.is_finite and min(told.seconds, seen.seconds) > 0:
-            errors[skeleton(workload.description)].append(abs(math.log(told.seconds / seen.seconds)))
+    for workload, predicted, measured in zip(flat, learned.estimate(flat), cached.estimate(flat), strict=True):
+        if predicted.is_finite and measured.is_finite and min(predicted.seconds, measured.seconds) > 0:
+            errors[skeleton(workload.description)].append(abs(math.log(predicted.seconds / measured.seconds)))
     weights = []
-    for rivals, costs in zip(pool, by_group(learned, pool), strict=True):
+    for alternatives, costs in zip(pool, by_group(learned, pool), strict=True):
         widths = [c.spread / c.seconds if c.is_finite and c.seconds > 0 else 1.0 for c in costs]
-        wrong = errors.get(skeleton(rivals[0].description), [])
+        wrong = errors.get(skeleton(alternatives[0].description), [])
         weights.append(1e-3 + sum(widths) / len(widths) + (sum(wrong) / len(wrong) if wrong else 0.0))
     return weights

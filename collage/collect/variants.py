@@ -41,8 +41,10 @@ class Change:
 
     Attributes
     ----------
-    extents: (old, new) pairs.
-    batch: takes the place of a leading 1 of inputs and target shapes; 1 leaves it.
+    extents
+        (old, new) pairs.
+    batch
+        Takes the place of a leading 1 of inputs and target shapes; 1 leaves it.
     """
 
     extents: tuple[tuple[int, int], ...]

@@ -19,9 +19,12 @@ class CandidatePartition:
 
     Attributes
     ----------
-    sub_graph: the nodes inside.
-    backend: name of the backend, or `HOST`.
-    composites: (label, nodes) of each library pattern inside, disjoint; empty for native and graph-style backends.
+    sub_graph
+        The nodes inside.
+    backend
+        Name of the backend, or `HOST`.
+    composites
+        (label, nodes) of each library pattern inside, disjoint; empty for native and graph-style backends.
     """
 
     sub_graph: SubGraph

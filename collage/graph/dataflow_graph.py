@@ -23,17 +23,27 @@ class DataflowNode:
 
     Attributes
     ----------
-    index: position in `DataflowGraph.nodes`; topological.
-    kind: what the node stands for.
-    op: operator name, such as "relax.nn.conv2d"; "call_tir:<PrimFunc>" for a call of a TIR function; "tuple",
+    index
+        Position in `DataflowGraph.nodes`; topological.
+    kind
+        What the node stands for.
+    op
+        Operator name, such as "relax.nn.conv2d"; "call_tir:<PrimFunc>" for a call of a TIR function; "tuple",
         "tuple_get", "input" or "constant" for the rest.
-    inputs: indices of the nodes that it reads, distinct, in argument order (constants included).
-    outputs: indices of the nodes that read it, ascending.
-    op_kind: how freely it fuses.
-    escapes: whether the function's result uses it.
-    var: the Relax variable that it is bound to; None for constants and synthetic graphs.
-    expr: the bound Relax expression, or the constant; None for inputs and synthetic graphs.
-    value: whether its value is a tensor, a tuple, or something else.
+    inputs
+        Indices of the nodes that it reads, distinct, in argument order (constants included).
+    outputs
+        Indices of the nodes that read it, ascending.
+    op_kind
+        How freely it fuses.
+    escapes
+        Whether the function's result uses it.
+    var
+        The Relax variable that it is bound to; None for constants and synthetic graphs.
+    expr
+        The bound Relax expression, or the constant; None for inputs and synthetic graphs.
+    value
+        Whether its value is a tensor, a tuple, or something else.
     """
 
     index: int
@@ -109,10 +119,11 @@ class DataflowGraph:
 
         Parameters
         ----------
-        nodes: (operator, kind, indices that it reads), in topological order. An `OpKind` makes a call of that kind
-            (`OpKind.TUPLE` a tuple); a `NodeKind` makes an input, a constant, a tuple, a projection, or an opaque
-            call.
-        escaping: nodes that the result uses; by default every call, tuple and projection that nobody reads.
+        nodes
+            (operator, kind, indices that it reads), in topological order. An `OpKind` makes a call of that kind
+            (`OpKind.TUPLE` a tuple); a `NodeKind` makes an input, a constant, a tuple, a projection, or an opaque call.
+        escaping
+            Nodes that the result uses; by default every call, tuple and projection that nobody reads.
         """
         listed = [(op, kind, tuple(inputs)) for op, kind, inputs in nodes]
         projected = {source for _, kind, inputs in listed if kind is NodeKind.TUPLE_GET for source in inputs}

@@ -73,9 +73,12 @@ def call_kind(call: relax.Call, mod: tvm.IRModule, cache: dict[Hashable, OpKind]
 
     Parameters
     ----------
-    call: a call whose arguments are variables, constants, shapes or inline tuples of them.
-    mod: the module that holds the TIR functions that `call_tir` names.
-    cache: kinds found so far, by operator, attributes and argument types; it is read and added to.
+    call
+        A call whose arguments are variables, constants, shapes or inline tuples of them.
+    mod
+        The module that holds the TIR functions that `call_tir` names.
+    cache
+        Kinds found so far, by operator, attributes and argument types; it is read and added to.
     """
     cache = {} if cache is None else cache
     key = _cache_key(call)

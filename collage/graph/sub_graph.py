@@ -23,9 +23,12 @@ class SubGraphConfig:
 
     Attributes
     ----------
-    max_exits: at most so many exit nodes; 0 for no limit.
-    allow_taps: whether an exit may also feed a node inside.
-    max_depth: at most so many nodes on a path inside; 0 for no limit.
+    max_exits
+        At most so many exit nodes; 0 for no limit.
+    allow_taps
+        Whether an exit may also feed a node inside.
+    max_depth
+        At most so many nodes on a path inside; 0 for no limit.
     """
 
     max_exits: int = 0

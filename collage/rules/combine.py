@@ -27,14 +27,19 @@ class CombinePartitionRule(PartitionRule):
 
     Attributes
     ----------
-    rule: finds the candidates to begin with; they are part of the result.
-    combiners: a pair is joined when any of them agrees.
-    max_depth: unions with a longer path are dropped; 0 for no limit.
-    max_exits: unions with more exits are dropped *while closing*; 0 for no limit. With 1, what remains is every union
-        that can be grown from its exit upwards. For the native kind table these are all the valid ones: a convex
-        sub-graph with one exit can be built by adding its nodes in reverse topological order, each step with that exit.
-    max_per_exits: of unions with the same exits only the first so many, smallest first, are kept; 0 for no limit. It
-        bounds what a wide join does: a concatenate of six sums of biased branches is the exit of 5,000 sub-graphs.
+    rule
+        Finds the candidates to begin with; they are part of the result.
+    combiners
+        A pair is joined when any of them agrees.
+    max_depth
+        Unions with a longer path are dropped; 0 for no limit.
+    max_exits
+        Unions with more exits are dropped *while closing*; 0 for no limit. With 1, what remains is every union that can
+        be grown from its exit upwards. For the native kind table these are all the valid ones: a convex sub-graph with
+        one exit can be built by adding its nodes in reverse topological order, each step with that exit.
+    max_per_exits
+        Of unions with the same exits only the first so many, smallest first, are kept; 0 for no limit. It bounds what a
+        wide join does: a concatenate of six sums of biased branches is the exit of 5,000 sub-graphs.
     """
 
     rule: PartitionRule

@@ -21,7 +21,8 @@ class CombinerRule(ABC):
 
     Attributes
     ----------
-    horizontal: False when it joins along an edge; True when it joins sub-graphs that share an input and do not touch.
+    horizontal
+        False when it joins along an edge; True when it joins sub-graphs that share an input and do not touch.
     """
 
     horizontal: ClassVar[bool] = False

@@ -17,7 +17,8 @@ def gather_candidates(graph: DataflowGraph, specs: Iterable[PartitionSpec]) -> C
 
     Raises
     ------
-    NoCoverError: some operator is in no candidate.
+    NoCoverError
+        Some operator is in no candidate.
     """
     found: list[CandidatePartition] = []
     for spec in (*specs, PartitionSpec(HostPartitionRule(), HOST)):
@@ -32,7 +33,8 @@ def check_coverable(graph: DataflowGraph, candidates: Iterable[CandidatePartitio
 
     Raises
     ------
-    NoCoverError: nobody can run some operator; the message names operators and nodes.
+    NoCoverError
+        Nobody can run some operator; the message names operators and nodes.
     """
     reachable = 0
     for candidate in candidates:

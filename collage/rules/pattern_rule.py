@@ -24,10 +24,14 @@ class PatternMatch:
 
     Attributes
     ----------
-    graph: the graph in which it matches.
-    root: the node that the whole pattern matches.
-    inside: the nodes that call, tuple and projection patterns match; what wildcards match stays outside.
-    bindings: `tvm.relax.dpl` pattern -> the Relax expression that it matches, for every pattern that takes part.
+    graph
+        The graph in which it matches.
+    root
+        The node that the whole pattern matches.
+    inside
+        The nodes that call, tuple and projection patterns match; what wildcards match stays outside.
+    bindings
+        `tvm.relax.dpl` pattern -> the Relax expression that it matches, for every pattern that takes part.
     """
 
     graph: DataflowGraph
@@ -42,8 +46,10 @@ class DFPatternPartitionRule(PartitionRule):
 
     Attributes
     ----------
-    pattern: a `tvm.relax.dpl.DFPattern`.
-    check: refuses a match by returning False (a layout or a type that the library does not take).
+    pattern
+        A `tvm.relax.dpl.DFPattern`.
+    check
+        Refuses a match by returning False (a layout or a type that the library does not take).
     """
 
     pattern: Any

@@ -37,10 +37,14 @@ class RegionPartitionRule(PartitionRule):
 
     Attributes
     ----------
-    supports: whether the backend takes a call; tuples and projections go with the calls that they belong to.
-    max_chain: operators in a library pattern: an anchor and what follows it.
-    max_run: all runs of so many consecutive intervals on the main path of a region.
-    nested_run: the same on the paths inside it (the branches of a cell).
+    supports
+        Whether the backend takes a call; tuples and projections go with the calls that they belong to.
+    max_chain
+        Operators in a library pattern: an anchor and what follows it.
+    max_run
+        All runs of so many consecutive intervals on the main path of a region.
+    nested_run
+        The same on the paths inside it (the branches of a cell).
     """
 
     supports: Supports

@@ -31,8 +31,10 @@ def native_rule(max_depth: int = 4, max_per_exit: int = 32) -> PartitionRule:
 
     Parameters
     ----------
-    max_depth: operators on a path; 0 for no limit.
-    max_per_exit: fused sub-graphs that end in one operator, smallest first; 0 for no limit.
+    max_depth
+        Operators on a path; 0 for no limit.
+    max_per_exit
+        Fused sub-graphs that end in one operator, smallest first; 0 for no limit.
     """
     config = SubGraphConfig(max_exits=1, allow_taps=False, max_depth=max_depth)
     begin = UnionPartitionRule(OpCallByKindPartitionRule(), OpPredicatePartitionRule(_is_tuple_node))
@@ -46,7 +48,8 @@ def library_rule(patterns: Iterable[tuple[str, Any, Callable[[PatternMatch], boo
 
     Parameters
     ----------
-    patterns: (label, `tvm.relax.dpl` pattern, check of a `PatternMatch` or None).
+    patterns
+        (label, `tvm.relax.dpl` pattern, check of a `PatternMatch` or None).
     """
     labelled = (
         CompositePartitionRule(label, DFPatternPartitionRule(pattern, check)) for label, pattern, check in patterns
@@ -62,8 +65,10 @@ def graph_rule(
 
     Parameters
     ----------
-    supports: whether the backend takes a call. Tuples and projections go with the calls that they belong to.
-    max_chain, max_run, nested_run: as of `RegionPartitionRule`.
+    supports
+        Whether the backend takes a call. Tuples and projections go with the calls that they belong to.
+    max_chain, max_run, nested_run
+        As of `RegionPartitionRule`.
     """
     regions = RegionPartitionRule(supports, max_chain, max_run, nested_run)
     valid = OnlyValidPartitionRule(regions, SubGraphConfig())

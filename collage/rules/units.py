@@ -27,12 +27,18 @@ class Units:
 
     Attributes
     ----------
-    graph: the graph that they are a partition of (inputs and constants left out).
-    members: per unit, its nodes, ascending.
-    supported: per unit, whether the backend takes all of its calls.
-    inputs: per unit, the units that it reads, ascending.
-    outputs: per unit, the units that read it, ascending.
-    escapes: per unit, whether the function's result reads it.
+    graph
+        The graph that they are a partition of (inputs and constants left out).
+    members
+        Per unit, its nodes, ascending.
+    supported
+        Per unit, whether the backend takes all of its calls.
+    inputs
+        Per unit, the units that it reads, ascending.
+    outputs
+        Per unit, the units that read it, ascending.
+    escapes
+        Per unit, whether the function's result reads it.
     """
 
     graph: DataflowGraph

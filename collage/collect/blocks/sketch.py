@@ -31,8 +31,10 @@ class Sketch:
 
     Parameters
     ----------
-    rng: draws sizes and alternatives.
-    most_flops: of one anchor; wider layers are made narrower.
+    rng
+        Draws sizes and alternatives.
+    most_flops
+        Of one anchor; wider layers are made narrower.
     """
 
     def __init__(self, rng: random.Random, most_flops: float = MOST_FLOPS) -> None:

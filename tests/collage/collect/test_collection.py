@@ -1,4 +1,4 @@
-"""Collecting training data: legal variants, each measured once, resumed where it was, doubted where it looks wrong."""
+"""Collecting training data: legal variants, each measured once, outliers twice; an interrupted collection resumes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from collage import plugins
 from collage.backends.resolve import resolve_backends
 from collage.cli.collect import collect as command
 from collage.collect.collection import collect
-from collage.collect.outliers import Point, better, doubtful
+from collage.collect.outliers import Measurement, better, outliers
 from collage.collect.sampling import draw_variants, whole_workloads
 from collage.collect.variants import Change, extents_of, propose, skeleton, vary
 from collage.cost import Cost
@@ -140,12 +140,12 @@ def test_variants_are_distinct_new_repeatable_and_even_over_skeletons() -> None:
         return list(draw_variants(sources, backends, 1, 24, random.Random(seed)))
 
     drawn = draw(0)
-    structures = [rivals[0].structure for rivals in drawn]
+    structures = [alternatives[0].structure for alternatives in drawn]
     assert len(set(structures)) == len(drawn) == 24
     assert whole_workloads(convolution(8), backends, 1)[0].structure not in structures
-    assert 6 <= sum("relax.matmul" in rivals[0].operators for rivals in drawn) <= 18
-    assert structures == [rivals[0].structure for rivals in draw(0)]
-    assert structures != [rivals[0].structure for rivals in draw(1)]
+    assert 6 <= sum("relax.matmul" in alternatives[0].operators for alternatives in drawn) <= 18
+    assert structures == [alternatives[0].structure for alternatives in draw(0)]
+    assert structures != [alternatives[0].structure for alternatives in draw(1)]
 
 
 def test_a_collection_measures_each_structure_once_and_then_has_nothing_left_to_measure(tmp_path: Path) -> None:
@@ -246,7 +246,7 @@ def test_of_two_measurements_the_better_converged_one_stays(
     operators = (relax.op.exp, relax.op.tanh, relax.op.sigmoid, relax.op.nn.relu, relax.op.sqrt)
     models = [network([(3, 7)], lambda emit, x, op=op: emit(op(x))) for op in operators]
     found = collect(models, BACKENDS, records=tmp_path / "r.db", samples=0, threads=1)
-    assert (found.measured, found.doubted, found.replaced) == (5, 1, int(second == kept))
+    assert (found.measured, found.repeated, found.replaced) == (5, 1, int(second == kept))
     with RecordDatabase(tmp_path / "r.db") as database:
         assert sorted(r.spread for r in database)[-1] == kept
 
@@ -280,23 +280,23 @@ def test_variants_are_drawn_where_the_model_is_unsure(tmp_path: Path, monkeypatc
     assert shares[1] > shares[0]
 
 
-def point(seconds: float, spread: float = 0.0, extents: tuple[int, ...] = (8, 8), family: str = "f") -> Point:
-    return Point("backend", family, extents, Cost(seconds, spread, 7))
+def point(seconds: float, spread: float = 0.0, extents: tuple[int, ...] = (8, 8), family: str = "f") -> Measurement:
+    return Measurement("backend", family, extents, Cost(seconds, spread, 7))
 
 
-def test_a_spread_far_above_that_of_its_peers_is_doubted() -> None:
+def test_a_spread_far_above_that_of_its_peers_is_an_outlier() -> None:
     points = [point(1.0, 0.01, (n, n)) for n in range(8, 16)]
-    assert doubtful([*points, point(1.0, 0.2, (20, 20))]) == [False] * 8 + [True]
-    assert not any(doubtful([*points, point(1.0, 0.045, (20, 20))]))
-    assert not any(doubtful([point(1.0, 0.2), point(1.0, 0.2), point(1.0, 0.2)]))
+    assert outliers([*points, point(1.0, 0.2, (20, 20))]) == [False] * 8 + [True]
+    assert not any(outliers([*points, point(1.0, 0.045, (20, 20))]))
+    assert not any(outliers([point(1.0, 0.2), point(1.0, 0.2), point(1.0, 0.2)]))
 
 
-def test_a_pair_is_doubted_when_the_larger_one_is_much_faster() -> None:
+def test_a_pair_is_an_outlier_when_the_larger_one_is_much_faster() -> None:
     small, large = point(2.0, extents=(8, 8)), point(1.0, extents=(8, 16))
-    assert doubtful([small, large]) == [True, True]
-    assert doubtful([small, point(1.0, extents=(4, 16))]) == [False, False]
-    assert doubtful([small, point(1.0, extents=(8, 16), family="g")]) == [False, False]
-    assert doubtful([small, point(1.5, extents=(8, 16))]) == [False, False]
+    assert outliers([small, large]) == [True, True]
+    assert outliers([small, point(1.0, extents=(4, 16))]) == [False, False]
+    assert outliers([small, point(1.0, extents=(8, 16), family="g")]) == [False, False]
+    assert outliers([small, point(1.5, extents=(8, 16))]) == [False, False]
 
 
 def test_a_second_measurement_that_failed_is_not_better() -> None:

@@ -78,7 +78,7 @@ def test_of_a_block_the_whole_comes_first_and_then_all_lengths_in_turns() -> Non
             self.operators = (name,) * count
 
     groups: list[Any] = [[OfLength(n)] for n in (1, 1, 1, 2, 2, 4, 9, 20, 30)]
-    lengths = [len(rivals[0].operators) for rivals in draw_candidates(groups, 6, random.Random(0))]
+    lengths = [len(alternatives[0].operators) for alternatives in draw_candidates(groups, 6, random.Random(0))]
     assert lengths[0] == 30 and lengths[1:4] == [1, 2, 4] and lengths[4] in (9, 20)
     assert draw_candidates([], 6, random.Random(0)) == []
     assert len(draw_candidates(groups, 100, random.Random(0))) == len(groups)
