@@ -35,6 +35,7 @@ from collage.search import CostTable, Partitioning, Searcher, SearchProblem
 from searchers.beam import BeamSearcher
 from searchers.cover_search.layered_search import LayeredSearch, Outcome
 from searchers.dijkstra import DijkstraSearcher
+from searchers.greedy import GreedySearcher
 
 NATIVE, ENGINES = ("native", "native-wide"), ("engine-a", "engine-b")
 BACKENDS = (*NATIVE, *ENGINES)
@@ -236,6 +237,7 @@ def add_rows(table: Table, console: Console, name: str, networks: Sequence[Dataf
         "dijkstra": DijkstraSearcher(budget_s),
         "dijkstra, lazy": DijkstraSearcher(budget_s, costing="lazy"),
         "beam": BeamSearcher(time_limit_s=budget_s),
+        "greedy": GreedySearcher(),
     }
     sizes: list[int] = []
     enumerations: list[float] = []

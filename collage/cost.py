@@ -10,6 +10,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+#: The reason of a cost that a model predicted, and no device measured.
+PREDICTED = "predicted"
+
 
 @dataclass(frozen=True)
 class Cost:
@@ -54,6 +57,11 @@ class Cost:
     @property
     def is_unknown(self) -> bool:
         return math.isnan(self.seconds)
+
+    @property
+    def is_predicted(self) -> bool:
+        """Whether a model predicted it, and no device measured it."""
+        return self.reason == PREDICTED
 
     @property
     def is_finite(self) -> bool:

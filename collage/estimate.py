@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 Tensors = tuple[np.ndarray, ...]
 
-#: The reason of a cost that nobody measured.
-PREDICTED = "predicted"
 #: Which versions and configurations of a backend a model is trained on: the newest one, and equivalent ones; or all.
 Configurations = Literal["newest", "all"]
 

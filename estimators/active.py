@@ -18,8 +18,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from collage.cost import Cost
-from collage.estimate import PREDICTED, CostEstimator, Workload
+from collage.cost import PREDICTED, Cost
+from collage.estimate import CostEstimator, Workload
 from collage.measure.protocol import Protocol
 from collage.progress import Reporter
 from collage.records import RecordDatabase

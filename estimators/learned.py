@@ -16,9 +16,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from collage.cost import Cost
+from collage.cost import PREDICTED, Cost
 from collage.errors import CollageError
-from collage.estimate import PREDICTED, Configurations, CostEstimator, Trainable, Workload
+from collage.estimate import Configurations, CostEstimator, Trainable, Workload
 from collage.progress import Reporter
 from collage.records import Record, RecordDatabase
 from collage.records.key import Device

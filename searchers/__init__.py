@@ -5,6 +5,7 @@ A searcher depends on `collage.search` only, as a third party's would.
     dijkstra            the cover of least cost, exactly
     beam                the best covers half-built, so many at a time: for wide graphs and huge ones
     evolutionary        whole placements run end to end, and bred from those that run fast
+    greedy              the cheapest candidate first: a baseline, and the model for others
 
 What they are made of:
 
@@ -23,5 +24,6 @@ What they are made of:
 from searchers.beam import BeamSearcher
 from searchers.dijkstra import DijkstraSearcher
 from searchers.evolutionary import EvolutionarySearcher
+from searchers.greedy import GreedySearcher
 
-__all__ = ["BeamSearcher", "DijkstraSearcher", "EvolutionarySearcher"]
+__all__ = ["BeamSearcher", "DijkstraSearcher", "EvolutionarySearcher", "GreedySearcher"]

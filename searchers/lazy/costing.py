@@ -17,7 +17,6 @@ import math
 from collections.abc import Callable, Hashable, Iterable, Sequence
 
 from collage.cost import Cost
-from collage.estimate import PREDICTED
 from collage.graph.candidates import HOST, CandidatePartition
 from collage.search import SearchProblem
 from searchers.lazy.cost_bounds import CostBounds
@@ -117,9 +116,9 @@ class LazyCosts:
         return self._weights(lambda c: Cost.zero())
 
     def costed_weights(self, predicted: bool) -> list[Cost]:
-        """Per candidate, its cost; Invalid where it is not known (or is `PREDICTED`, unless those are wanted)."""
+        """Per candidate, its cost; Invalid where it is not known (or is predicted, unless those are wanted)."""
         weights = self._weights(lambda c: _NOT_COSTED)
-        return weights if predicted else [_NOT_COSTED if w.reason == PREDICTED else w for w in weights]
+        return weights if predicted else [_NOT_COSTED if w.is_predicted else w for w in weights]
 
     def notes(self) -> list[str]:
         """How much was costed, and on what assumption that was enough."""

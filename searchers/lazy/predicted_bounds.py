@@ -18,7 +18,6 @@ from collections import defaultdict
 from collections.abc import Mapping
 
 from collage.cost import Cost
-from collage.estimate import PREDICTED
 from collage.graph.candidates import HOST, CandidatePartition
 from collage.search import SearchProblem
 
@@ -86,9 +85,9 @@ class PredictedBounds:
         return largest
 
     def learn(self, costs: Mapping[CandidatePartition, Cost]) -> None:
-        self.spent = self.spent or any(cost.reason == PREDICTED for cost in costs.values())
+        self.spent = self.spent or any(cost.is_predicted for cost in costs.values())
         for candidate, cost in costs.items():
-            if cost.reason == PREDICTED or not cost.is_finite or cost.seconds <= 0 or candidate not in self._middle:
+            if cost.is_predicted or not cost.is_finite or cost.seconds <= 0 or candidate not in self._middle:
                 continue
             error = math.log(cost.seconds) - self._middle[candidate]
             total, count = self._errors[candidate.backend]

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from collage.cost import Cost
-from collage.estimate import PREDICTED, CostEstimator, Workload
+from collage.cost import PREDICTED, Cost
+from collage.estimate import CostEstimator, Workload
 from collage.records import Record
 from estimators.active import ActiveEstimator
 from estimators.cost_model.model import CostModel

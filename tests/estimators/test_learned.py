@@ -12,7 +12,7 @@ from collage import plugins
 from collage.backends.base import Availability, Backend
 from collage.cost import Cost
 from collage.errors import CollageError
-from collage.estimate import PREDICTED, CostEstimator, Workload
+from collage.estimate import CostEstimator, Workload
 from collage.records import Record, read_log
 from collage.rules.base import PartitionRule
 from estimators.cost_model.model import CostModel
@@ -116,7 +116,7 @@ def test_without_a_model_the_one_that_ships_predicts_and_says_where_it_is_from(r
     assert estimator.notes([]) == []
     asked = [workload(r) for r in records[:30]]
     costs = estimator.estimate(asked)
-    assert all(c.is_finite and c.spread > 0 and c.reason == PREDICTED for c in costs)
+    assert all(c.is_finite and c.spread > 0 and c.is_predicted for c in costs)
     (note,) = estimator.notes(asked)
     assert "of another machine (" in note and "--calibrate" in note
 

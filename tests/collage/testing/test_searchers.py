@@ -9,6 +9,7 @@ from collage.testing import SearcherConformance
 from searchers.beam import BeamSearcher
 from searchers.dijkstra import DijkstraSearcher
 from searchers.evolutionary import EvolutionarySearcher
+from searchers.greedy import GreedySearcher
 from tests.collage.testing import broken_searchers as broken
 from tests.collage.testing.running import failure
 
@@ -28,6 +29,11 @@ class TestBeam(SearcherConformance):
 class TestEvolutionary(SearcherConformance):
     def make(self) -> Searcher:
         return EvolutionarySearcher()
+
+
+class TestGreedy(SearcherConformance):
+    def make(self) -> Searcher:
+        return GreedySearcher()
 
 
 BROKEN: list[tuple[type[Searcher], str]] = [
