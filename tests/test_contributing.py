@@ -17,7 +17,7 @@ _BLOCK = re.compile(r"^```python\n# (\w+\.py)\n(.*?)^```$", re.DOTALL | re.MULTI
 def test_the_examples_run_together(tmp_path: Path) -> None:
     blocks = dict(_BLOCK.findall(_PAGE.read_text(encoding="utf-8")))
     assert list(blocks) == [
-        *("relu_backend.py", "chain_rule.py", "eager_searcher.py", "traffic_estimator.py", "use_them.py")
+        *("relu_backend.py", "pair_rule.py", "eager_searcher.py", "traffic_estimator.py", "use_them.py")
     ]
     for name, source in blocks.items():
         (tmp_path / name).write_text(source, encoding="utf-8")

@@ -1,6 +1,6 @@
 """Partition rules: from a dataflow graph to the candidate partitions of each backend (RFC 0062, phase 1)."""
 
-from collage.rules.base import OpCallByKindPartitionRule, OpPredicatePartitionRule, PartitionRule
+from collage.rules.base import OpCallByKindPartitionRule, OpPredicatePartitionRule, PartitionRule, candidate_of
 from collage.rules.combinators import (
     CompositePartitionRule,
     FilterPartitionRule,
@@ -41,6 +41,7 @@ __all__ = [
     "PrimitivePartitionRule",
     "RegionPartitionRule",
     "UnionPartitionRule",
+    "candidate_of",
     "check_coverable",
     "gather_candidates",
     "graph_rule",
