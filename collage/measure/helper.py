@@ -1,6 +1,6 @@
 """Processes that work for another one of ours: they end with it, and come up without PyTorch.
 
-    python -m collage.measure.helper PARENT TORCH MODULE [ARGUMENT ...]      # as `command` writes it
+    python -m collage.measure.helper PARENT MODULE [ARGUMENT ...]      # as `command` writes it
 
 TVM imports PyTorch wherever that is installed (`tvm_ffi` against a clash of symbols seen on Windows, Relax for modules
 with functions in Python), which takes seconds; no setting turns it off. A process that only compiles or times has no
@@ -19,15 +19,9 @@ import sys
 _PR_SET_PDEATHSIG = 1
 
 
-def command(module: str, *arguments: str, torch: bool = False) -> list[str]:
-    """The command line that runs a module as a helper of this process.
-
-    Parameters
-    ----------
-    torch: whether the module is one that imports PyTorch itself.
-    """
-    options = [str(os.getpid()), str(int(torch)), module]
-    return [sys.executable, "-m", "collage.measure.helper", *options, *arguments]
+def command(module: str, *arguments: str) -> list[str]:
+    """The command line that runs a module as a helper of this process."""
+    return [sys.executable, "-m", "collage.measure.helper", str(os.getpid()), module, *arguments]
 
 
 def import_tvm_without_torch() -> None:
@@ -59,10 +53,9 @@ def end_with(parent: int) -> None:
 
 
 def main() -> None:
-    parent, torch, module, *arguments = sys.argv[1:]
+    parent, module, *arguments = sys.argv[1:]
     end_with(int(parent))
-    if not int(torch):
-        import_tvm_without_torch()
+    import_tvm_without_torch()
     sys.argv[1:] = arguments
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import time
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,12 +15,13 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from benchmarks.gpu import OURS, ROWS, Session, steps
-from benchmarks.gpu_ledger import Budget, Ledger, OutOfTime, Step, run
-from benchmarks.gpu_messages import REFERENCE, Load, Loaded, Prepared, Timed
-from benchmarks.gpu_numerics import examine, of_device, reference
-from benchmarks.gpu_peers import PEERS
-from benchmarks.gpu_race import Result, _Player, error_of, race
+from benchmarks.gpu.contestant import REFERENCE, Load, Loaded, Timed
+from benchmarks.gpu.isolated import Isolated
+from benchmarks.gpu.ledger import Budget, Ledger, OutOfTime, Step, run
+from benchmarks.gpu.numerics import examine, of_device, reference
+from benchmarks.gpu.peers import PEERS
+from benchmarks.gpu.race import Result, error_of, race
+from benchmarks.gpu.session import OURS, ROWS, Session, steps
 
 pytestmark = pytest.mark.emulation
 
@@ -186,7 +189,7 @@ def test_nothing_is_known_of_contestants_where_there_was_no_time_for_the_referen
     def late(*_: Any) -> None:
         raise OutOfTime("no reference")
 
-    monkeypatch.setattr("benchmarks.gpu.race", late)
+    monkeypatch.setattr("benchmarks.gpu.session.race", late)
     session = Session(tmp_path, "cpu", "float32")
     session.library(TUNE).touch()
     session.ledger.add([TUNE.row("", {"status": "ok"})])
@@ -197,38 +200,76 @@ def test_nothing_is_known_of_contestants_where_there_was_no_time_for_the_referen
     assert session.take(race_step, 20.0)["torch-eager"] == {"status": "timeout", "reason": "no reference"}
 
 
-class Scripted(_Player):
-    """A contestant that answers at once, and writes down what it is told."""
+class Scripted:
+    """A contestant that answers at once; `asked` holds what all of them were asked, in order."""
 
-    told: ClassVar[list[str]] = []
+    asked: ClassVar[list[str]] = []
 
-    def start(self) -> None:
-        self._send(self.load)
+    def __init__(self, _target: Any, load: Load, **_: Any) -> None:
+        self.name = load.name
+        self.asked.append(f"{self.name} start")
 
     def receive(self, _deadline: float) -> Any:
-        last = [line for line in self.told if line.split()[0] == self.load.name][-1]
-        answers = {"Load": Prepared(), "Proceed": Loaded((np.ones(1),), 0.0), "Turn": Timed((1.0,), (1.0,), 1.0)}
-        self.told.append(f"{self.load.name} answers")
-        return answers[last.split()[1]]
+        self.asked.append(f"{self.name} prepared")
+
+    def ask(self, message: Any, _deadline: float) -> Any:
+        self.asked.append(f"{self.name} {message}")
+        return Loaded((np.ones(1),), 0.0) if message == "load" else Timed((1.0,), (1.0,), 1.0)
 
     def close(self) -> None:
         pass
 
-    def _send(self, message: Any) -> None:
-        self.told.append(f"{self.load.name} {type(message).__name__}")
-
 
 def test_contestants_prepare_together_and_load_one_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("benchmarks.gpu_race._Player", Scripted)
-    monkeypatch.setattr(Scripted, "told", [])
-    race([Load(name, "net", "float32", 1) for name in "ab"], time.monotonic() + 60)
-    first, turns = Scripted.told, Scripted.told.index("a Turn")
-    assert first[:2] == ["a Load", "b Load"], "both prepare while the reference is computed"
-    loading = [line for line in first[:turns] if not line.endswith("Load")]
-    for name in (REFERENCE, "a", "b"):
-        assert loading[:3] == [f"{name} answers", f"{name} Proceed", f"{name} answers"]
-        del loading[:3]
-    assert not loading
+    monkeypatch.setattr("benchmarks.gpu.race.Isolated", Scripted)
+    monkeypatch.setattr(Scripted, "asked", [])
+    results = race([Load(name, "net", "float32", 1) for name in "ab"], time.monotonic() + 60)
+    asked = Scripted.asked
+    assert asked[:2] == ["a start", "b start"], "both prepare while the reference is computed"
+    assert asked[2:9] == [
+        f"{REFERENCE} start",
+        *(f"{name} {step}" for name in (REFERENCE, "a", "b") for step in ("prepared", "load")),
+    ]
+    assert asked[9:13] == ["a 5", "b 5", "a 5", "b 5"]
+    assert len(results["a"].call) == len(results["b"].call) >= 8
+
+
+def squares(last: int) -> Any:
+    """A conversation: yields as many squares as it is asked for, and fails beyond `last`."""
+    wanted = yield "ready"
+    while wanted <= last:
+        wanted = yield [number**2 for number in range(wanted)]
+    raise ValueError(f"too many\n{wanted}")
+
+
+def sleeping(path: Path) -> None:
+    """Write down its process id, and hang."""
+    path.write_text(str(os.getpid()))
+    time.sleep(600)
+
+
+def test_isolated_functions_answer_fail_crash_and_hang(tmp_path: Path) -> None:
+    soon = time.monotonic() + 100
+    with closing(Isolated(squares, 3)) as process:
+        assert process.receive(soon) == "ready"
+        assert process.ask(3, soon) == [0, 1, 4]
+        with pytest.raises(RuntimeError, match="ValueError: 4"):
+            process.ask(4, soon)
+    with closing(Isolated(os._exit, 7)) as process, pytest.raises(RuntimeError, match="ended with status 7"):
+        process.receive(soon)
+    with closing(Isolated(sleeping, tmp_path / "pid")) as process:
+        while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
+            time.sleep(0.05)
+        with pytest.raises(TimeoutError):
+            process.receive(time.monotonic() + 0.1)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
+
+
+def test_what_an_isolated_function_prints_is_in_its_log(tmp_path: Path) -> None:
+    with closing(Isolated(print, "a line", log=tmp_path / "log")) as process:
+        assert process.receive(time.monotonic() + 100) is None
+    assert (tmp_path / "log").read_text() == "a line\n"
 
 
 def test_the_references_of_first_contact_are_near_float64(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from collage.runtime.cuda.native import include_folders
 def test_headers_of_wheels_that_were_unpacked_into_a_folder_are_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As `benchmarks/gpu_pack.sh` does: what a wheel installs beside its packages lies in the folder itself."""
+    """As `benchmarks/gpu/pack.sh` does: what a wheel installs beside its packages lies in the folder itself."""
     wanted = {"collage_frontend.h": "collage-frontend"}
     with pytest.raises(CompiledModelError, match="pip install collage-frontend"):
         include_folders(wanted)

@@ -2,7 +2,7 @@
 # Carry TVM and what else is missing to a GPU machine that reaches no package registry, in two parts, each of which fits
 # into 64 MiB together with this repository's files: what travels is the working tree and what is carried besides.
 #
-#   benchmarks/gpu_pack.sh OUTDIR [PYTHON]     PYTHON is the version over there, such as 3.12 (the default)
+#   benchmarks/gpu/pack.sh OUTDIR [PYTHON]     PYTHON is the version over there, such as 3.12 (the default)
 #
 # writes OUTDIR/first (the beginning of TVM's compiler library) and OUTDIR/second (the rest of it, the rest of TVM,
 # SQLAlchemy, platformdirs, the headers of CUTLASS and of cuDNN's frontend, this project's entry points), each with an
@@ -15,7 +15,7 @@
 # with the nvidia-* wheels of CUDA 13, nvcc and g++.
 set -euo pipefail
 
-repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 mkdir -p "$1" && out=$(realpath "$1")
 python_there=${2:-3.12}
 most=$((64 << 20))

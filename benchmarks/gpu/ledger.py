@@ -20,7 +20,7 @@ FINAL = frozenset(("ok", "wrong", "failed", "timeout"))
 
 
 class OutOfTime(Exception):
-    """A step's time was over before it could say anything of its contenders: nothing is known of them."""
+    """A step's time was over before there was a result for any of its contenders."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ def run(
     ledger: Ledger,
     budget: Budget,
     runner: Callable[[Step, float], Mapping[str, Mapping[str, Any]]],
-    say: Callable[[str], None],
+    report: Callable[[str], None],
     after: Callable[[], None],
 ) -> bool:
     """Take the steps in their order; whether all of them were taken.
@@ -124,7 +124,7 @@ def run(
     ----------
     runner: (step with the contenders that are left, seconds that it may take) -> contender -> result with a `status`;
         of a resumable step that was stopped also `new_records`, how much it found. It keeps to its time.
-    say: told of every step, in one line.
+    report: called with one line for every step and row.
     after: called after every step, to copy away what is there.
 
     A step that finds too little time left is passed over, and a shorter one behind it may still be taken. Where time
@@ -142,20 +142,20 @@ def run(
             continue
         limit = left if step.resumable else min(step.most_s, left)
         cut = limit < step.most_s
-        say(f"{step.name}: up to {limit:.0f} s")
+        report(f"{step.name}: up to {limit:.0f} s")
         rows = []
         for contender, result in runner(rest, limit).items():
             late = result["status"] == "timeout" and (cut or result.get("new_records", 0) > 0)
             rows.append(step.row(contender, {**result, "status": "skipped"} if late else result))
         ledger.add(rows)
         for row in rows:
-            say("  " + told(row))
+            report("  " + summary(row))
         complete = complete and ledger.done(step)
         after()
     return complete
 
 
-def told(row: Row) -> str:
+def summary(row: Row) -> str:
     """A row in one line."""
     parts = [row["contender"] or row["variant"], row["status"]]
     if row.get("reason"):
