@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+import textwrap
+
 from collage.cli.exits import guarded
 from collage.cli.options import Verbose
 from collage.cli.terminal import quiet
@@ -9,43 +12,37 @@ from collage.cli.terminal import quiet
 
 @guarded
 def backends(verbose: Verbose = False) -> None:
-    """List the backends: available or what is missing, version, device, threads, priority."""
-    with quiet(verbose):
-        rows = _rows()
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for name in ("backend", "style", "device", "threads", "priority", "version", "available"):
-        table.add_column(name, overflow="fold", no_wrap=name == "backend")
-    for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=160)
-    console.print(table)
-
-
-def _rows() -> list[tuple[str, ...]]:
-    from collage import plugins
-    from collage.errors import PluginError
+    """List the backends: those that can be used, with their versions and priorities; then what the others lack."""
     from collage.runtime.threads import default_threads
 
-    rows: list[tuple[str, ...]] = []
+    with quiet(verbose):
+        usable, missing = _listed()
+    wide = max((len(row[0]) for row in [*usable, *missing]), default=0)
+    print(f"{'backend':{wide}}  {'style':7}  {'device':6}  {'priority':>8}  {'available':9}  version")
+    for name, style, device, priority, version in usable:
+        print(f"{name:{wide}}  {style:7}  {device:6}  {priority:>8}  {'yes':9}  {version}")
+    print(f"They use {default_threads()} threads unless --threads says otherwise.")
+    columns = shutil.get_terminal_size((100, 24)).columns
+    for name, device, reason in missing:
+        line = f"{name:{wide}}  {device:4}  no: {reason}"
+        print(textwrap.fill(line, columns, subsequent_indent=" " * (wide + 12), break_on_hyphens=False))
+
+
+def _listed() -> tuple[list[tuple[str, str, str, int, str]], list[tuple[str, str, str]]]:
+    """(name, style, device, priority, version) of what can be used; (name, device, reason) of what cannot."""
+    from collage import plugins
+    from collage.errors import PluginError
+
+    usable, missing = [], []
     for name in plugins.names("backends"):
         try:
             backend = plugins.load("backends", name)
         except PluginError as error:
-            rows.append((name, "", "", "", "", "", f"no: {error}"))
+            missing.append((name, "", str(error)))
             continue
         state = backend.availability()
-        rows.append(
-            (
-                *(name, backend.style, backend.device, str(default_threads()), str(backend.priority)),
-                backend.version() if state.available else "",
-                "yes" if state.available else f"no: {state.reason}",
-            )
-        )
-    return rows
+        if state.available:
+            usable.append((name, backend.style, backend.device, backend.priority, backend.version()))
+        else:
+            missing.append((name, backend.device, state.reason))
+    return usable, missing

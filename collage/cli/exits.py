@@ -50,7 +50,7 @@ def guarded(command: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Res
             if status == BROKEN_PIPE:
                 discard_output()
             else:
-                say(line)
+                print_error(line)
             raise typer.Exit(status) from error
 
     return run
@@ -85,8 +85,8 @@ def one_line(error: BaseException) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
-def say(line: str) -> None:
-    """Write one line to standard error; a standard error that nobody reads is no reason to fail."""
+def print_error(line: str) -> None:
+    """Write one line to standard error; nothing is raised where its reader has gone."""
     try:
         print(line, file=sys.stderr, flush=True)
     except BrokenPipeError:
@@ -94,7 +94,7 @@ def say(line: str) -> None:
 
 
 def discard_output() -> None:
-    """Point standard output away from a pipe that nobody reads, so that flushing it when Python ends is silent."""
+    """Point standard output away from a pipe without a reader, so that flushing it when Python ends is silent."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)

@@ -16,7 +16,7 @@ import collage
 from collage.cli import records as commands_records
 from collage.cli.backends import backends
 from collage.cli.collect import collect
-from collage.cli.exits import BROKEN_PIPE, ERROR, INTERRUPTED, UsageError, discard_output, say, usage_line
+from collage.cli.exits import BROKEN_PIPE, ERROR, INTERRUPTED, UsageError, discard_output, print_error, usage_line
 from collage.cli.plan import compile_plan, report
 from collage.cli.run import run
 from collage.cli.terminal import open_standard_streams
@@ -76,10 +76,10 @@ def _status(arguments: Sequence[str] | None) -> int:
     except UsageError as error:
         line = usage_line(error)
         if line:  # without one, the help has been printed
-            say(line)
+            print_error(line)
         return ERROR
     except (KeyboardInterrupt, typer.Abort):
-        say("interrupted")
+        print_error("interrupted")
         return INTERRUPTED
     except BrokenPipeError:
         discard_output()

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from collage.cli.exits import guarded
-from collage.cli.options import Html, Model, Output, Records, Shapes, Verbose, parse_shapes
-from collage.cli.outputs import require_writable
+from collage.cli.options import Html, Model, Output, Records, Shapes, Verbose, parse_shapes, require_writable
 from collage.cli.terminal import quiet
 from collage.cli.tune import native_backend, tuning_folder
 

@@ -63,7 +63,7 @@ class ProgressBar(Reporter):
         self._line(f"note: {line}")
 
     def close(self) -> None:
-        """Take the bar away. Whether the last stage came to its end is not known here, so nothing is said of it."""
+        """Take the bar away. Whether the last stage was completed is not known here, so it leaves no line."""
         self._name, self._task = "", None
         if self._bar is not None:
             self._bar.stop()

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from collage.cli.exits import guarded
-from collage.cli.options import Records, Verbose
-from collage.cli.outputs import require_writable
+from collage.cli.options import Records, Verbose, require_writable
 
 if TYPE_CHECKING:
     from collage.records import RecordDatabase
@@ -88,7 +87,7 @@ def import_records(log: _Log, records: Records = None, verbose: Verbose = False)
 
 
 def _existing(path: Path | None) -> RecordDatabase:
-    """The database; asking for the content of one that does not exist is a mistake, not a reason to make it."""
+    """The database; one that does not exist is an error, and is not made."""
     from collage.errors import RecordsError
     from collage.records import RecordDatabase, default_path
 

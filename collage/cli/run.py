@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from collage.cli.exits import guarded
-from collage.cli.options import Verbose, parse_files
-from collage.cli.outputs import require_writable
+from collage.cli.options import Verbose, parse_files, require_writable
 from collage.cli.terminal import quiet
 
 if TYPE_CHECKING:

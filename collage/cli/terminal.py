@@ -39,7 +39,7 @@ def quiet(verbose: bool) -> Iterator[TextIO]:
 def open_standard_streams() -> None:
     """Give a process that was started without standard streams (`2>&-`) some that go nowhere.
 
-    Else the next file that is opened, a database say, gets descriptor 2, and log lines are written into it.
+    Else the next file that is opened, such as a database, gets descriptor 2, and log lines are written into it.
     """
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         try:
@@ -54,4 +54,4 @@ def _flush() -> None:
         try:
             stream.flush()
         except BrokenPipeError:
-            continue  # whoever writes next is told
+            continue  # the next write raises it again

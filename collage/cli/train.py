@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from collage.cli.exits import guarded
-from collage.cli.options import Verbose
-from collage.cli.outputs import require_writable
+from collage.cli.options import Verbose, require_writable
 
 if TYPE_CHECKING:
     from collage.estimate import Configurations, CostEstimator, ErrorRow, TrainedModel

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -22,8 +23,8 @@ from collage.cli.options import (
     parse_names,
     parse_parameters,
     parse_shapes,
+    require_writable,
 )
-from collage.cli.outputs import require_writable
 from collage.cli.terminal import quiet
 
 if TYPE_CHECKING:
@@ -50,6 +51,15 @@ _Budget = Annotated[
     float | None, typer.Option(min=0.0, metavar="SECONDS", help="Time limit of the search.", show_default=False)
 ]
 
+#: Kinds of records, one and several.
+_KINDS: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        "candidate": ("candidate", "candidates"),
+        "transition": ("transition", "transitions"),
+        "plan": ("plan end to end", "plans end to end"),
+    }
+)
+
 
 @guarded
 def tune(
@@ -65,7 +75,7 @@ def tune(
     plan: _Plan = None,
     report: Html = None,
     tune_trials: _Trials = 0,
-    confirm: Annotated[bool, typer.Option(help="Run the plan end to end against its rivals.")] = True,
+    confirm: Annotated[bool, typer.Option(help="Time the plan end to end against the baselines.")] = True,
     correction_rounds: Annotated[
         int, typer.Option(min=0, help="How often costs are corrected by runs end to end, and the search repeated.")
     ] = 3,
@@ -83,14 +93,13 @@ def tune(
     )
     started = time.monotonic()
     with quiet(verbose) as terminal:
-        from collage.cli.counts import counted, difference
         from collage.cli.progress_bar import ProgressBar, duration
         from collage.partitioner import partition
         from collage.records import RecordDatabase, default_path
 
         path = records or default_path()
         with RecordDatabase(path) as database:
-            before = counted(database)
+            before = database.stats().by_kind
         reporter = ProgressBar(terminal)
         try:
             found = partition(
@@ -116,7 +125,7 @@ def tune(
         finally:
             reporter.close()
         with RecordDatabase(path) as database:
-            measured = difference(before, counted(database))
+            measured = _difference(before, database.stats().by_kind)
     from collage.report.html import write_html
     from collage.report.summary import print_summary
 
@@ -126,6 +135,18 @@ def tune(
     print(f"Measured now: {measured} (records: {path}); {duration(time.monotonic() - started)}")
     written = ", ".join(str(p) for p in (output, plan_path, report) if p is not None)
     print(f"Wrote {written}")
+
+
+def _difference(before: Mapping[str, int], after: Mapping[str, int]) -> str:
+    """What was added, as "512 candidates, 6 transitions"; "nothing" when nothing was."""
+    added = {kind: after[kind] - before.get(kind, 0) for kind in sorted(after)}
+    words = [f"{count:,} {_name(kind, count)}" for kind, count in added.items() if count > 0]
+    return ", ".join(words) or "nothing"
+
+
+def _name(kind: str, count: int) -> str:
+    singular, plural = _KINDS.get(kind, (kind, kind))
+    return singular if count == 1 else plural
 
 
 def configured_backends(

@@ -173,7 +173,7 @@ def test_a_race_times_what_is_right_and_says_what_failed() -> None:
     """PyTorch on this processor against a model of ours that is not there."""
     pytest.importorskip("torch")
     facts = {"network": "tiny_resnet", "dtype": "float32", "batch": 1, "device": "cpu"}
-    results = race([Load("torch-eager", **facts), Load(OURS, **facts, library="missing.so")], time.monotonic() + 60)
+    results = race([Load("torch-eager", **facts), Load(OURS, **facts, library="missing.so")], time.monotonic() + 180)
     assert results["torch-eager"].status == "ok" and results["torch-eager"].error < 1e-4
     assert len(results["torch-eager"].call) >= 8 and min(results["torch-eager"].call) > 0
     assert results[OURS].status == "failed" and "missing.so" in results[OURS].reason

@@ -90,7 +90,7 @@ def test_a_plan_for_another_network(command: str, collage_command: Command, tune
 
 @pytest.fixture(scope="module")
 def searched_plan(tuned: Tuned, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A plan with partitions, whichever rival is the fastest."""
+    """A plan with partitions, whichever contestant is the fastest."""
     plan = tmp_path_factory.mktemp("plan") / "plan.json"
     options = ["--no-confirm", "--plan", str(plan), *tuning_options(tuned.records)]
     subprocess.run([*COLLAGE, "tune", tuned.model, "-o", plan.with_suffix(".so"), *options], check=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from collage.cli.outputs import require_writable
+from collage.cli.options import require_writable
 from collage.errors import CollageError
 
 
@@ -27,7 +27,7 @@ def test_new_files_old_files_and_new_folders_are_fine_and_nothing_is_left_behind
         ("FOLDER/file/model.so", "is not a directory"),
     ],
 )
-def test_what_cannot_be_written_is_said(path: str, reason: str, tmp_path: Path) -> None:
+def test_an_output_that_cannot_be_written_is_an_error(path: str, reason: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(CollageError, match=f"--output .*{reason}|{reason}"):
         require_writable({"--output": Path(path.replace("FOLDER", str(tmp_path)))}, {})

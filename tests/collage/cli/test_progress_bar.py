@@ -17,7 +17,7 @@ class Terminal(io.StringIO):
 
 
 class Clock:
-    """Stands in for the `time` module: time passes when it is told to."""
+    """Stands in for the `time` module: time passes when the test says so."""
 
     def __init__(self) -> None:
         self.now = 1000.0
