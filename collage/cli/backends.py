@@ -17,7 +17,7 @@ def backends(verbose: Verbose = False) -> None:
 
     with quiet(verbose):
         usable, missing = _listed()
-    wide = max((len(row[0]) for row in [*usable, *missing]), default=0)
+    wide = max(map(len, [*(row[0] for row in usable), *(row[0] for row in missing)]), default=0)
     print(f"{'backend':{wide}}  {'style':7}  {'device':6}  {'priority':>8}  {'available':9}  version")
     for name, style, device, priority, version in usable:
         print(f"{name:{wide}}  {style:7}  {device:6}  {priority:>8}  {'yes':9}  {version}")
