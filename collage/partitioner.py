@@ -164,7 +164,13 @@ class _Session:
         self.reporter.stage("enumerating candidates")
         specs = [PartitionSpec(backend.rule(), backend.name) for backend in self.backends.values()]
         candidates = gather_candidates(self.graph, specs)
-        tune_kernels(self.module, self.graph, candidates, self.backends, self.threads, searcher, self.reporter)
+
+        def fewest(backend: str) -> Sequence[CandidatePartition]:
+            """The cover of fewest partitions that a backend has without the others."""
+            equal = CostTable(lambda asked: [Cost(1.0)] * len(asked))
+            return searcher.search(SearchProblem(self.graph, candidates.of_backends([backend]), equal)).candidates
+
+        tune_kernels(self.module, self.graph, self.backends, self.threads, fewest, self.reporter)
         with self._runner() as runner:
             latencies = Latencies(self.network, self.backends, runner, self.database) if confirmed else None
             problem = SearchProblem(

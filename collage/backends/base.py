@@ -8,13 +8,17 @@ Library and graph backends turn `Codegen` functions into runtime modules that se
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from collage.errors import CodegenError
 from collage.rules.base import PartitionRule
 
+if TYPE_CHECKING:
+    from collage.backends.lowering import Lowering
+
+Progress = Callable[[str], None]
 Style = Literal["native", "library", "graph"]
 
 
@@ -35,8 +39,10 @@ class Backend(ABC):
     style: native, library or graph.
     device: the DLPack device type that it runs on, "cpu" or "cuda".
     priority: lower is preferred when costs tie or are unknown.
-    engine: of backends whose partitions become blobs: what runs them in a compiled model, a name of
-        `collage.runtime.engines` or "package.module:function"; "" is the engine of the backend's own name.
+    makes_blobs: whether its partitions become blobs (`engine_blob`) that an engine runs; False of native backends, and
+        of those whose `codegen` makes other runtime modules.
+    engine: of backends that make blobs: what runs them in a compiled model, a name of `collage.runtime.engines` or
+        "package.module:attribute"; "" is the engine of the backend's own name.
     incompatible: names of backends whose run-time libraries cannot live in one process with this one's.
     """
 
@@ -44,8 +50,16 @@ class Backend(ABC):
     style: ClassVar[Style]
     device: ClassVar[str] = "cpu"
     priority: ClassVar[int] = 100
+    makes_blobs: ClassVar[bool] = True
     engine: ClassVar[str] = ""
     incompatible: ClassVar[frozenset[str]] = frozenset()
+    #: Schedules that `tune` tries for each kernel before it is measured; 0 where there is nothing to tune.
+    tune_trials: int = 0
+
+    @property
+    def engine_name(self) -> str:
+        """The name of the engine that runs its blobs."""
+        return self.engine or self.name
 
     @property
     def tolerance(self) -> float:
@@ -72,13 +86,6 @@ class Backend(ABC):
         after their first call allocate nothing. A plan in which one cannot is launched call by call.
         """
         return self.style != "graph"
-
-    @property
-    def makes_blobs(self) -> bool:
-        """Whether its partitions become blobs that an engine runs: those of graph backends, and of library backends
-        that say how to make one.
-        """
-        return self.style == "graph" or (self.style == "library" and type(self).engine_blob is not Backend.engine_blob)
 
     @abstractmethod
     def availability(self) -> Availability:
@@ -112,7 +119,29 @@ class Backend(ABC):
         from collage.runtime.native import engine_module
 
         blobs = {str(f.attrs["global_symbol"]): self.engine_blob(f) for f in functions}
-        return [engine_module(self.engine or self.name, blobs, self.engine_options(int(options["threads"])))]
+        return [engine_module(self.engine_name, blobs, self.engine_options(int(options["threads"])))]
+
+    def tune(self, modules: Iterable[Any], threads: int, progress: Progress = lambda _: None) -> None:  # noqa: B027
+        """Tune the kernels of partitioned modules, where `tune_trials` asks for it; each kernel once.
+
+        Parameters
+        ----------
+        modules
+            Relax modules with `Primitive` functions.
+        threads
+            That the kernels will run on.
+        progress
+            Called with a line for each kernel.
+
+        Raises
+        ------
+        RecordsError
+            The tuning records cannot be written.
+        """
+
+    def lowering(self, threads: int) -> Lowering | None:
+        """Of native backends: what TVM does with modules that they are part of; None for others."""
+        return None
 
     def prewarm(self, functions: Iterable[Any]) -> None:  # noqa: B027 (most backends have nothing to compile for it)
         """Compile side by side, and keep, what the blobs of `Codegen` functions need. Those that cannot be compiled are

@@ -33,18 +33,26 @@ if TYPE_CHECKING:
 
 #: The parts of Collage that candidates are built with; interfaces and the identity of the machine build nothing.
 _BUILDING = ("collage.backends", "collage.frontend", "collage.runtime", "collage.compile.rewrite")
-_NOT_BUILDING = ("collage.backends.base", "collage.backends.code", "collage.runtime.device_info")
+_NOT_BUILDING = (
+    "collage.backends.base",
+    "collage.backends.code",
+    "collage.backends.lowering",
+    "collage.runtime.device_info",
+    "collage.runtime.engine",
+)
 #: How the functions of partitions are made, for every backend.
 _REWRITE = "collage.compile.rewrite"
 _NATIVE = (".cc", ".cu", ".cuh", ".h", ".hpp", ".cpp")
 _INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"].*$', re.MULTILINE)
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+#: Engines of other packages include our headers.
+_OUR_HEADERS = Path(__file__).parents[1] / "runtime"
 _EQUIVALENT = Path(__file__).with_name("equivalent_code.json")
 
 
 def configuration_of(backend: Backend) -> dict[str, Any]:
     """All that changes what a backend builds besides the version of its library: its settings, and our code."""
-    return {"code": code_of(type(backend), backend.engine or backend.name), **backend.configuration()}
+    return {"code": code_of(type(backend), backend.engine_name), **backend.configuration()}
 
 
 def equivalent_configurations(backend: Backend) -> list[dict[str, Any]]:
@@ -109,7 +117,7 @@ def closure(roots: Iterable[str]) -> list[Path]:
     waiting = list(dict.fromkeys(roots))
     packages = {name.partition(".")[0] for name in waiting} - {"collage"}
     seen: dict[str, Path] = {}
-    named: set[str] = set()
+    named: dict[tuple[Path, str], None] = {}  # by the folder of the module that names it
     while waiting:
         name = waiting.pop()
         if name in seen or not _belongs(name, packages):
@@ -121,10 +129,17 @@ def closure(roots: Iterable[str]) -> list[Path]:
         tree = _parsed(path)
         waiting.extend(_imported(tree, name, path))
         texts = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant))
-        named.update(text for text in texts if isinstance(text, str) and text.endswith(_NATIVE))
+        named.update(((path.parent, t), None) for t in texts if isinstance(t, str) and t.endswith(_NATIVE))
     folders = {path.parent for path in seen.values()}
-    native = {p for folder in folders for name in named for p in (folder / name, *folder.glob(f"*/{name}"))}
-    return sorted({*seen.values(), *_included(p for p in native if p.is_file())})
+    native = (source for folder, name in named for source in _sources(folder, name, folders))
+    return sorted({*seen.values(), *_included(native)})
+
+
+def _sources(folder: Path, name: str, others: Iterable[Path]) -> list[Path]:
+    """The C++ source that a module of a folder names: beside it, else wherever other modules have one."""
+    if (folder / name).is_file():
+        return [folder / name]
+    return [p for other in others for p in (other / name, *other.glob(f"*/{name}")) if p.is_file()]
 
 
 def _belongs(name: str, packages: set[str]) -> bool:
@@ -191,7 +206,7 @@ def _included(sources: Iterable[Path]) -> list[Path]:
             continue
         found[path] = None
         for _, name in _INCLUDE.findall(path.read_text()):
-            near = (folder / name for folder in (path.parent, path.parent.parent))
+            near = (folder / name for folder in (path.parent, path.parent.parent, _OUR_HEADERS))
             waiting.extend(p for p in near if p.is_file())
     return list(found)
 

@@ -13,41 +13,30 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tvm import relax
 
-from collage.backends.base import Availability, Backend, Style
 from collage.backends.library.composite import Composite
 from collage.backends.library.convolution import FORWARD, TRANSPOSED, convolution_patterns, read_convolution
 from collage.backends.library.epilogue import ACTIVATIONS
+from collage.backends.library.host import HostLibraryBackend
 from collage.backends.library.matmul.chain import read_chain
 from collage.backends.library.matmul.patterns import matmul_blob, matmul_patterns
 from collage.backends.library.problem import Binding, Problem, Unsupported, compact, is_read_by, problem_of, shape_of
-from collage.errors import CodegenError, CompiledModelError
 from collage.runtime import blob
-from collage.runtime.native import missing_tool
-from collage.runtime.onednn import native
+from collage.runtime.host_engine import HostEngine
+from collage.runtime.onednn import engine
 
 if TYPE_CHECKING:
     from collage.rules.base import PartitionRule
 
 
-class OneDNNBackend(Backend):
+class OneDNNBackend(HostLibraryBackend):
     """float32: convolutions in one to three dimensions, grouped, dilated and transposed; matrix products."""
 
     name: ClassVar[str] = "onednn"
-    style: ClassVar[Style] = "library"
     priority: ClassVar[int] = 30
-
-    @property
-    def pool(self) -> str:
-        return "tvm"
-
-    def availability(self) -> Availability:
-        missing, tool = native.missing(), missing_tool()
-        if missing:
-            return Availability(False, missing)
-        return Availability(not tool, f"{tool} is not found, which compiles the engine" if tool else "")
+    host_engine: ClassVar[HostEngine] = engine.ENGINE
 
     def version(self) -> str:
-        return native.version()
+        return engine.version()
 
     def rule(self) -> PartitionRule:
         from collage.rules.trees import library_rule
@@ -60,13 +49,8 @@ class OneDNNBackend(Backend):
             ]
         )
 
-    def engine_blob(self, function: Any) -> bytes:
+    def blob_of(self, composite: Composite) -> bytes:
         """The operation in numbers, and its weights; see `collage/runtime/onednn/engine.cc`."""
-        composite = Composite.of(function)
-        try:
-            native.ENGINE.library()  # compiled here once, not by every process that measures
-        except CompiledModelError as error:
-            raise CodegenError(str(error)) from error
         if composite.label.startswith("onednn.matmul"):
             return product_blob(composite)
         return convolution_blob(problem_of(composite, read), composite)

@@ -8,18 +8,16 @@ library that Collage knows of has them any more. The engine is our own (`collage
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from collage.backends.base import Availability, Backend, Style
 from collage.backends.library.composite import Composite
 from collage.backends.library.convolution import FORWARD, convolution_patterns, read_convolution
 from collage.backends.library.epilogue import Step
+from collage.backends.library.host import HostLibraryBackend
 from collage.backends.library.problem import Binding, Problem, Unsupported, compact, is_read_by, problem_of
-from collage.errors import CodegenError, CompiledModelError
 from collage.runtime import blob
-from collage.runtime.host_engine import compiler
-from collage.runtime.native import missing_tool
-from collage.runtime.winograd.native import ENGINE
+from collage.runtime.host_engine import HostEngine, compiler
+from collage.runtime.winograd.engine import ENGINE
 
 if TYPE_CHECKING:
     from collage.rules.base import PartitionRule
@@ -36,23 +34,15 @@ _STEPS: Mapping[str, Callable[[Step], dict[str, float]]] = {
 _MOST_TAPS = 8
 
 
-class WinogradBackend(Backend):
+class WinogradBackend(HostLibraryBackend):
     """Convolutions of float32 with kernels of 3 x 3, in two dimensions and, with any depth of the kernel, in three."""
 
     name: ClassVar[str] = "winograd"
-    style: ClassVar[Style] = "library"
     priority: ClassVar[int] = 40
-
-    @property
-    def pool(self) -> str:
-        return "tvm"
-
-    def availability(self) -> Availability:
-        missing = missing_tool()
-        return Availability(not missing, f"{missing} is not found, which compiles the engine" if missing else "")
+    host_engine: ClassVar[HostEngine] = ENGINE
 
     def version(self) -> str:
-        """The compiler's: the engine is what it makes of the source, which `configuration` tells."""
+        """The compiler's: the engine is what it makes of the source, whose digest is in every record's key."""
         return compiler()
 
     def rule(self) -> PartitionRule:
@@ -60,15 +50,9 @@ class WinogradBackend(Backend):
 
         return library_rule(convolution_patterns("winograd.conv", FORWARD, _ACTIVATIONS, is_supported))
 
-    def engine_blob(self, function: Any) -> bytes:
+    def blob_of(self, composite: Composite) -> bytes:
         """The convolution in numbers, and its weights; see `collage/runtime/winograd/engine.cc`."""
-        composite = Composite.of(function)
-        problem = problem_of(composite, read)
-        try:
-            ENGINE.library()  # compiled here once, not by every process that measures
-        except CompiledModelError as error:
-            raise CodegenError(str(error)) from error
-        return problem_blob(problem, composite)
+        return problem_blob(problem_of(composite, read), composite)
 
 
 def read(bindings: Sequence[Binding]) -> Problem:

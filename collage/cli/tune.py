@@ -175,12 +175,9 @@ def configured_backends(
 
 def native_backend(device: str, tuning_records: Path, tune_trials: int = 0) -> Backend:
     """TVM for a kind of device, with its tuning records."""
-    from collage.backends.cuda.native import TVMCudaBackend
-    from collage.backends.tvm.backend import TVMBackend
+    from collage.backends import native
 
-    if device == "cuda":
-        return TVMCudaBackend(tune_trials=tune_trials, tuning_records=str(tuning_records))
-    return TVMBackend(tune_trials=tune_trials, tuning_records=str(tuning_records))
+    return native.native_backend(device, tune_trials=tune_trials, tuning_records=str(tuning_records))
 
 
 def tuning_folder(records: Path, device: str = "cpu") -> Path:

@@ -6,7 +6,7 @@ The same function builds a candidate that is measured and the whole network that
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,8 @@ from tvm import relax
 
 import collage
 from collage.backends.base import Backend
-from collage.compile.lowering import Lowering, lowering_of
+from collage.backends.lowering import Lowering
+from collage.compile.lowering import lowering_of
 from collage.errors import CodegenError, CollageError, last_line
 from collage.frontend.values import input_specs, output_specs
 from collage.runtime import engines as runtime_engines
@@ -59,7 +60,7 @@ class CompiledExecutable:
         options = ["-Wl,-z,nodelete"]
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            addons = [native.object_file(), *engine_objects(self.metadata["engines"])]
+            addons = [native.object_file(), *runtime_engines.object_files(self.metadata["engines"])]
             self.executable.export_library(str(temporary), addons=addons, options=options)
             temporary.replace(target)
         except (OSError, RuntimeError) as error:
@@ -70,7 +71,7 @@ class CompiledExecutable:
 
 @dataclass(frozen=True)
 class Blob:
-    """What an engine makes one symbol of, in a file of its own: how candidates and rival plans reach the timing
+    """What an engine makes one symbol of, in a file of its own: how candidates and contestants reach the timing
     process.
     """
 
@@ -90,7 +91,7 @@ def write_blob(backend: Backend, function: Any, threads: int, folder: Path) -> B
     symbol = str(function.attrs["global_symbol"])
     path = folder / f"{symbol}.blob"
     path.write_bytes(backend.engine_blob(function))
-    return Blob(symbol, str(path), backend.engine or backend.name, backend.engine_options(threads))
+    return Blob(symbol, str(path), backend.engine_name, backend.engine_options(threads))
 
 
 def build(
@@ -113,7 +114,7 @@ def build(
     CodegenError: a backend, or TVM, cannot compile its part; the message says which and why.
     """
     by_name = {backend.name: backend for backend in backends}
-    engines = [by_name[name].engine or name for name in codegen_names(partitioned) if by_name[name].makes_blobs]
+    engines = [by_name[name].engine_name for name in codegen_names(partitioned) if by_name[name].makes_blobs]
     device = device_of_backends(by_name.values())
     info = _metadata(partitioned, threads, device, {"engines": engines, **(metadata or {})})
     executable = compile_partitioned(partitioned, by_name.values(), threads, [native.metadata_module(info)])
@@ -139,7 +140,7 @@ def compile_untouched(module: Any, threads: int, carried: Sequence[Any] = (), de
     try:
         lowering = lowering_of(device, threads)
         return _compile(lowering.baseline(module), lowering, carried)
-    except Exception as error:  # TVM's own pipeline may fail in any way; then this rival is out, with the reason
+    except Exception as error:  # TVM's own pipeline may fail in any way; then this baseline is out, with the reason
         raise CodegenError(f"TVM's default pipeline: {last_line(error)}") from error
 
 
@@ -192,16 +193,6 @@ def device_of_backends(backends: Iterable[Backend]) -> str:
     if len(devices) > 1:
         raise CodegenError(f"one network runs on one device: its backends are for {' and '.join(devices)}")
     return devices[0] if devices else "cpu"
-
-
-def engine_objects(engines: Collection[str]) -> list[str]:
-    """Object files of engines that are native code: exported models carry them."""
-    from collage.runtime.cuda import native as cuda
-    from collage.runtime.onednn.native import ENGINE as ONEDNN
-    from collage.runtime.winograd.native import ENGINE as WINOGRAD
-
-    objects = [cuda.object_file(engine) for engine in engines if engine in cuda.ENGINES]
-    return [*objects, *(engine.object_file() for engine in (ONEDNN, WINOGRAD) if engine.name in engines)]
 
 
 def _compile(lowered: Any, lowering: Lowering, carried: Sequence[Any]) -> Any:

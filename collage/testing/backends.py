@@ -18,8 +18,7 @@ import tvm
 import tvm_ffi
 
 from collage.backends.base import Availability, Backend, Style
-from collage.backends.cuda.native import TVMCudaBackend
-from collage.backends.tvm.backend import TVMBackend
+from collage.backends.native import native_backend
 from collage.compile.build import build
 from collage.compile.rewrite import apply
 from collage.estimate import Samples
@@ -43,8 +42,6 @@ from collage.testing.networks import NETWORKS, Network
 from collage.testing.problems import has_cycle
 
 _TOLERANCE = 1e-4
-#: What runs the rest of a network, by kind of device.
-NATIVE: Mapping[str, type[Backend]] = {"cpu": TVMBackend, "cuda": TVMCudaBackend}
 
 
 class BackendConformance(ABC):
@@ -74,6 +71,7 @@ class BackendConformance(ABC):
         backend = self.make()
         assert re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", backend.name) and backend.name != HOST
         assert backend.style in get_args(Style) and isinstance(backend.priority, int)
+        assert backend.makes_blobs == (backend.style != "native") or backend.style == "library"
         state = backend.availability()
         assert isinstance(state, Availability) and (state.available or state.reason), "it says what is missing"
 
@@ -151,7 +149,7 @@ class BackendConformance(ABC):
     def test_an_exported_model_runs_in_a_fresh_process(self, tmp_path: Path) -> None:
         """The largest candidate on the backend, the rest on TVM, in one file."""
         backend, subject = self._subject()
-        native = NATIVE[backend.device]()
+        native = native_backend(backend.device)
         backends = {native.name: native, backend.name: backend}
         chosen = largest(backend, subject)
         cover = execution_order(subject.graph, [chosen, *subject.rest(chosen, native.name)])

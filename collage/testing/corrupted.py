@@ -36,7 +36,7 @@ class CorruptedBackend(Backend):
         return self.original.engine_blob(function)
 
     def engine_options(self, threads: int) -> dict[str, Any]:
-        return {**self.original.engine_options(threads), "original": self.original.engine or self.original.name}
+        return {**self.original.engine_options(threads), "original": self.original.engine_name}
 
 
 def create(blob: bytes, options: Mapping[str, Any]) -> Callable[..., None]:

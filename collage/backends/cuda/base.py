@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import ClassVar
 
 from collage.backends.base import Availability, Backend, Style
-from collage.errors import CompiledModelError, PluginError
-from collage.runtime.cuda import choices, native
+from collage.errors import PluginError
+from collage.runtime.cuda import native
+from collage.runtime.cuda.choices import ChoosingEngine
 from collage.runtime.devices import cuda_exists
 
 #: Of float32 products; float16 and bfloat16 are accumulated in float32 in any case.
@@ -48,15 +49,17 @@ class CudaBackend(Backend):
 
 
 class CudaLibraryBackend(CudaBackend):
-    """Labelled patterns, run by a shared library through an engine of ours (`collage.runtime.cuda.native`).
+    """Labelled patterns, run by a shared library through an engine of ours.
 
     Attributes
     ----------
+    library_engine: the engine, which is declared under the backend's name.
     library: file name of the shared library.
     version_function: its function that gives major * 10000 + minor * 100 + patch.
     """
 
     style: ClassVar[Style] = "library"
+    library_engine: ClassVar[ChoosingEngine]
     library: ClassVar[str]
     version_function: ClassVar[str]
 
@@ -65,15 +68,12 @@ class CudaLibraryBackend(CudaBackend):
             return NO_DEVICE
         if not native.is_installed(self.library):
             return Availability(False, f"{self.library} is not installed: `pip install collage-tvm[cuda]`")
-        try:
-            native.require_build(self.engine or self.name)
-        except CompiledModelError as error:
-            return Availability(False, str(error))
-        return Availability(True)
+        missing = self.library_engine.missing_to_compile()
+        return Availability(not missing, missing)
 
     def with_known_choice(self, blob: bytes) -> bytes:
         """The blob with the algorithms that were fastest, where its engine has run it on this device before."""
-        return choices.known(self.engine or self.name, blob) if cuda_exists() else blob
+        return self.library_engine.known(blob) if cuda_exists() else blob
 
     def version(self) -> str:
         """Such as "13.1.0", as the library itself says it."""

@@ -14,6 +14,8 @@ from collage.backends.cuda.base import CudaLibraryBackend
 from collage.backends.library.composite import Composite
 from collage.backends.library.matmul.chain import read_chain
 from collage.backends.library.matmul.patterns import matmul_blob, matmul_patterns
+from collage.runtime.cuda.choices import ChoosingEngine
+from collage.runtime.cuda.cublas.engine import ENGINE
 
 if TYPE_CHECKING:
     from collage.rules.base import PartitionRule
@@ -26,6 +28,7 @@ class CublasBackend(CudaLibraryBackend):
 
     name: ClassVar[str] = "cublas"
     priority: ClassVar[int] = 12
+    library_engine: ClassVar[ChoosingEngine] = ENGINE
     library: ClassVar[str] = "libcublasLt.so.13"
     version_function: ClassVar[str] = "cublasLtGetVersion"
 
@@ -39,6 +42,6 @@ class CublasBackend(CudaLibraryBackend):
         return {"precision": self.checked_precision()}
 
     def engine_blob(self, function: Any) -> bytes:
-        """The product in numbers, and its weights; see `collage/runtime/cuda/cublas.cc`."""
+        """The product in numbers, and its weights; see `collage/runtime/cuda/cublas/engine.cc`."""
         composite = Composite.of(function)
         return self.with_known_choice(matmul_blob(composite, read_chain(composite.bound), precision=self.precision))

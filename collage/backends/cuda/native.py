@@ -1,4 +1,4 @@
-"""TVM's own code generation for CUDA: the native backend of the device. It can run every operator that Relax can lower.
+"""TVM's own code generation for CUDA: the native backend of the device.
 
 Partitions become one kernel each (`collage.backends.cuda.lower`), scheduled from tuning records where there are any
 and by DLight's rules where there are none. Kernels are compiled at code generation, by NVRTC, or by nvcc where
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -18,37 +18,31 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import tvm
 from tvm.support import nvcc
 
-from collage.backends.base import Availability, Backend, Style
-from collage.backends.tvm.tuning_records import TunedKernel, records_digest
-from collage.errors import RecordsError
+from collage.backends.base import Availability
+from collage.backends.lowering import Lowering
+from collage.backends.tvm.native import NativeBackend
 from collage.runtime.devices import cuda_exists
 
 if TYPE_CHECKING:
-    from collage.rules.base import PartitionRule
-
-Progress = Callable[[str], None]
+    from collage.backends.tvm.metaschedule import Bench
 
 
-class TVMCudaBackend(Backend):
-    """TVM on a CUDA device.
+class TVMCudaBackend(NativeBackend):
+    """TVM on a CUDA device; for further parameters see `NativeBackend`.
 
     Parameters
     ----------
-    arch: architecture to compile for, such as "sm_90"; None is that of the device. With one, models can be compiled on
-        a machine without a device.
-    tune_trials: schedules that MetaSchedule tries per kernel; 0 leaves every kernel to DLight's rules.
-    tuning_records: folder of MetaSchedule's JSON database, read and extended; None when there is none.
+    arch
+        Architecture to compile for, such as "sm_90"; None is that of the device. With one, models can be compiled on a
+        machine without a device.
     """
 
     name: ClassVar[str] = "tvm-cuda"
-    style: ClassVar[Style] = "native"
     device: ClassVar[str] = "cuda"
-    priority: ClassVar[int] = 30
 
     def __init__(self, arch: str | None = None, tune_trials: int = 0, tuning_records: str | None = None) -> None:
+        super().__init__(tune_trials, tuning_records)
         self.arch = arch
-        self.tune_trials = tune_trials
-        self.tuning_records = tuning_records
 
     def availability(self) -> Availability:
         if not tvm.runtime.enabled("llvm"):
@@ -64,30 +58,43 @@ class TVMCudaBackend(Backend):
 
         return f"{tvm.__version__} {cuda_versions()}"
 
-    def rule(self) -> PartitionRule:
-        from collage.rules.trees import native_rule
-
-        return native_rule()
-
     def configuration(self) -> dict[str, Any]:
         """The architecture, the compiler and the tuning records, which decide how kernels are made."""
-        return {"arch": self.arch, "compiler": compiler_mode(), "tuning": records_digest(self.tuning_records)}
+        return {"arch": self.arch, "compiler": compiler_mode(), **super().configuration()}
 
-    def tune(self, modules: Iterable[Any], threads: int, progress: Progress = lambda _: None) -> list[TunedKernel]:
-        """Tune the kernels of partitioned modules that have no record yet; nothing when no trials were asked for.
-
-        Raises
-        ------
-        RecordsError: no folder for the records was given, or it cannot be written.
-        """
-        if self.tune_trials <= 0:
-            return []
-        if self.tuning_records is None:
-            raise RecordsError("tuning needs a folder for its records: TVMCudaBackend(tuning_records=...)")
+    def lowering(self, threads: int) -> Lowering:
         from collage.backends.cuda.target import cuda_target
-        from collage.backends.cuda.tune import tune
 
-        return tune(modules, cuda_target(self.arch), threads, self.tune_trials, self.tuning_records, progress)
+        return CudaLowering(cuda_target(self.arch), self.tuning_records)
+
+    def bench(self, threads: int) -> Bench:
+        from collage.backends.cuda.bench import bench_of
+        from collage.backends.cuda.target import cuda_target
+
+        return bench_of(cuda_target(self.arch), threads)
+
+
+class CudaLowering(Lowering):
+    """For the CUDA device. TVM asks the current target for the architecture when it calls NVIDIA's compiler."""
+
+    def scope(self) -> AbstractContextManager[Any]:
+        scope: AbstractContextManager[Any] = self.target
+        return scope
+
+    def kernels(self, module: Any) -> Any:
+        from collage.backends.cuda.lower import one_kernel_per_partition
+
+        return one_kernel_per_partition(module, self.target)
+
+    def lower(self, module: Any, scheduled: bool, graph: bool) -> Any:
+        from collage.backends.cuda.lower import lower
+
+        return lower(module, self.target, self.tuning_records, scheduled, graph)
+
+    def baseline(self, module: Any) -> Any:
+        from collage.backends.cuda.lower import baseline_module
+
+        return baseline_module(module, self.target)
 
 
 def compiler_mode() -> str:

@@ -1,43 +1,28 @@
-"""TVM's own code generation for the CPU: the native backend. It can run every operator that Relax can lower.
+"""TVM's own code generation for the CPU: the native backend.
 
-Partitions become one kernel each (`tvm_lower`), scheduled from tuning records where there are any (`tvm_tune`) and by
-rules where there are none (`tvm_schedule`).
+Partitions become one kernel each (`lower`), scheduled from tuning records where there are any (`metaschedule`) and by
+rules where there are none (`schedule`).
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import tvm
 
-from collage.backends.base import Availability, Backend, Style
-from collage.backends.tvm.tuning_records import TunedKernel, records_digest
-from collage.errors import RecordsError
+from collage.backends.base import Availability
+from collage.backends.lowering import Lowering
+from collage.backends.tvm.native import NativeBackend
 
 if TYPE_CHECKING:
-    from collage.rules.base import PartitionRule
-
-Progress = Callable[[str], None]
+    from collage.backends.tvm.metaschedule import Bench
 
 
-class TVMBackend(Backend):
-    """TVM on the CPU.
-
-    Parameters
-    ----------
-    tune_trials: schedules that MetaSchedule tries per kernel; 0 leaves every kernel to the schedule rules.
-    tuning_records: folder of MetaSchedule's JSON database, read and extended; None when there is none.
-    """
+class TVMBackend(NativeBackend):
+    """TVM on the CPU; for its parameters see `NativeBackend`."""
 
     name: ClassVar[str] = "tvm"
-    style: ClassVar[Style] = "native"
-    priority: ClassVar[int] = 30
-
-    def __init__(self, tune_trials: int = 0, tuning_records: str | None = None) -> None:
-        self.tune_trials = tune_trials
-        self.tuning_records = tuning_records
 
     def availability(self) -> Availability:
         if not _has_llvm():
@@ -47,30 +32,35 @@ class TVMBackend(Backend):
     def version(self) -> str:
         return f"{tvm.__version__} LLVM {tvm.target.codegen.llvm_version_major()}"
 
-    def rule(self) -> PartitionRule:
-        from collage.rules.trees import native_rule
-
-        return native_rule()
-
-    def configuration(self) -> dict[str, Any]:
-        """The tuning records, as a digest of their content."""
-        return {"tuning": records_digest(self.tuning_records)}
-
-    def tune(self, modules: Iterable[Any], threads: int, progress: Progress = lambda _: None) -> list[TunedKernel]:
-        """Tune the kernels of partitioned modules that have no record yet; nothing when no trials were asked for.
-
-        Raises
-        ------
-        RecordsError: no folder for the records was given, or it cannot be written.
-        """
-        if self.tune_trials <= 0:
-            return []
-        if self.tuning_records is None:
-            raise RecordsError("tuning needs a folder for its records: TVMBackend(tuning_records=...)")
+    def lowering(self, threads: int) -> Lowering:
         from collage.backends.tvm.lower import cpu_target
-        from collage.backends.tvm.tune import tune
 
-        return tune(modules, cpu_target(threads), self.tune_trials, self.tuning_records, progress)
+        return CpuLowering(cpu_target(threads), self.tuning_records)
+
+    def bench(self, threads: int) -> Bench:
+        from collage.backends.tvm.bench import bench_of
+        from collage.backends.tvm.lower import cpu_target
+
+        return bench_of(cpu_target(threads))
+
+
+class CpuLowering(Lowering):
+    """For this machine's processor."""
+
+    def kernels(self, module: Any) -> Any:
+        from collage.backends.tvm.lower import one_kernel_per_partition
+
+        return one_kernel_per_partition(module, self.target)
+
+    def lower(self, module: Any, scheduled: bool, graph: bool) -> Any:
+        from collage.backends.tvm.lower import lower
+
+        return lower(module, self.target, self.tuning_records, scheduled)
+
+    def baseline(self, module: Any) -> Any:
+        from collage.backends.tvm.lower import baseline_module
+
+        return baseline_module(module, self.target)
 
 
 @functools.cache

@@ -1,8 +1,8 @@
 """From a partitioned Relax module to the virtual machine's form, with TVM: one kernel per native partition.
 
 The order is TVM's own (`tvm.relax.backend.cpu_generic.pipeline`) but for operator fusion, which is left out: a
-partition *is* what is fused (`tvm_partition`). Every `Primitive` Relax function becomes one PrimFunc, which is then
-scheduled from tuning records or by `tvm_schedule`.
+partition *is* what is fused (`partition`). Every `Primitive` Relax function becomes one PrimFunc, which is then
+scheduled from tuning records or by rules (`schedule`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tvm.relax.backend.cpu_generic import pipeline as cpu_pipeline
 from collage.backends.tvm.flatten import flatten_addresses
 from collage.backends.tvm.legalize import LEGALIZATIONS
 from collage.backends.tvm.partition import fuse_partitions, is_scheduled
-from collage.backends.tvm.schedule.rules import schedule
+from collage.backends.tvm.schedule.kernel import schedule
 from collage.backends.tvm.tuning_records import TuningRecords
 from collage.backends.tvm.vector_math import use_vector_math
 
@@ -58,7 +58,7 @@ def baseline_module(mod: Any, target: tvm.target.Target, scheduled: bool = False
     ----------
     scheduled: give TVM's fused kernels the schedule rules that Collage's native partitions get; TVM itself leaves
         them unscheduled on
-        the CPU, which makes it a rival easily beaten.
+        the CPU, which makes it a baseline easily beaten.
 
     Returns
     -------

@@ -1,7 +1,8 @@
 """MetaSchedule for native kernels, on request: every kernel is tuned once, whatever number of networks and partitions
-it is in, and a record is used where it beats the kernel that is made without one, measured by turns.
+it is in, and a record is used where it beats the kernel that is made without one, in interleaved measurements.
 
-What is tuned is what is built. The CPU's part is `tvm_tune`, a CUDA device's `collage.backends.cuda.tune`.
+What is tuned is what is built. The workers of the CPU are in `bench`, those of a CUDA device in
+`collage.backends.cuda.bench`.
 """
 
 from __future__ import annotations
@@ -18,12 +19,11 @@ from typing import Any
 import tvm
 from tvm.s_tir import meta_schedule as ms
 
+from collage.backends.base import Progress
 from collage.backends.tvm.tuning_records import TunedKernel, TuningRecords, kernel_hash, kernel_module
 
-Progress = Callable[[str], None]
-
-#: Turns in the comparison of the best record with the untuned kernel.
-_TURNS = 5
+#: Rounds in the comparison of the best record with the untuned kernel.
+_ROUNDS = 5
 _LOGGER = "tvm.s_tir.meta_schedule"
 
 
@@ -62,7 +62,7 @@ def tune_kernels(
 
     Parameters
     ----------
-    kernels: as `kernels_of` tells them.
+    kernels: as `kernels_of` finds them.
     make_bench: called if anything is to be done.
     trials: schedules to try per kernel.
     folder: of the records; MetaSchedule's own logs go to `logs` in it.
@@ -104,7 +104,7 @@ def kernels_of(modules: Iterable[Any], one_kernel_per_partition: Callable[[Any],
 
 def _tune_kernel(name: str, module: Any, trials: int, records: TuningRecords, bench: Bench) -> TunedKernel:
     """Search schedules of one kernel, and measure the best against the untuned one."""
-    # MetaSchedule refuses a kernel that has nothing to schedule; the untuned kernel then has no rival.
+    # MetaSchedule refuses a kernel that has nothing to schedule; the untuned kernel is then the only one.
     with contextlib.suppress(RuntimeError, ValueError):
         ms.tir_integration.tune_tir(
             module,
@@ -122,17 +122,17 @@ def _tune_kernel(name: str, module: Any, trials: int, records: TuningRecords, be
             seed=1,
         )
     best = records.database.query_schedule(module, bench.target, "main")
-    rivals = [bench.untuned(module), *([] if best is None else [best.mod])]
-    seconds = _compare(rivals, bench)
+    alternatives = [bench.untuned(module), *([] if best is None else [best.mod])]
+    seconds = _compare(alternatives, bench)
     return TunedKernel(name, trials, bench.threads, seconds[0], seconds[1] if best is not None else None)
 
 
-def _compare(rivals: list[Any], bench: Bench) -> list[float]:
-    """Median seconds of scheduled kernels that take turns; infinite for one that does not build or run."""
-    built = bench.builder.build([ms.builder.BuilderInput(rival, bench.target) for rival in rivals])
-    infos = ms.arg_info.ArgInfo.from_entry_func(rivals[0], remove_preproc=True)
-    samples: list[list[float]] = [[] for _ in rivals]
-    for _ in range(_TURNS):
+def _compare(alternatives: list[Any], bench: Bench) -> list[float]:
+    """Median seconds of scheduled kernels, measured interleaved; infinite for one that does not build or run."""
+    built = bench.builder.build([ms.builder.BuilderInput(kernel, bench.target) for kernel in alternatives])
+    infos = ms.arg_info.ArgInfo.from_entry_func(alternatives[0], remove_preproc=True)
+    samples: list[list[float]] = [[] for _ in alternatives]
+    for _ in range(_ROUNDS):
         for taken, result in zip(samples, built, strict=True):
             if result.error_msg is None:
                 future = bench.runner.run([ms.runner.RunnerInput(result.artifact_path, bench.device, infos)])[0]

@@ -1,7 +1,7 @@
 """Tuning records of native kernels: MetaSchedule's JSON database in a folder, and what it was worth.
 
 `kernels.jsonl` has one line for each kernel that was tuned: how fast its best record is, and how fast the schedule
-rules' kernel is, measured by turns. A record is used where it wins. Kernels are known by their structure before
+rules' kernel is, measured interleaved. A record is used where it wins. Kernels are known by their structure before
 scheduling, not by name, so that equal kernels of different networks share their records.
 """
 

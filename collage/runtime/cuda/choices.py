@@ -10,16 +10,16 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import platformdirs
-import tvm_ffi
 
 from collage.runtime.blob import unpack, with_choice
-from collage.runtime.cuda import native
+from collage.runtime.cuda.native import CudaEngine
 from collage.runtime.devices import cuda_name
+from collage.runtime.engine import Run
 
 
 def folder_of(engine: str) -> Path:
@@ -48,55 +48,56 @@ def write(key: str, choice: Mapping[str, Any], folder: Path) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def known(engine: str, blob: bytes) -> bytes:
-    """The blob with what is remembered of its computation on the first device, or as it is.
+class ChoosingEngine(CudaEngine):
+    """An engine of a library that has several algorithms for one computation."""
 
-    Raises
-    ------
-    CompiledModelError: as `collage.runtime.cuda.native.load`.
-    """
-    chosen = read(_key(engine, blob, 0), folder_of(engine))
-    return blob if chosen is None else with_choice(blob, chosen)
+    def create(self, blob: bytes, options: Mapping[str, Any]) -> Run:
+        """The function that runs `blob`, by the algorithms that it names, or are remembered, or are timed now."""
+        if "choice" not in unpack(blob)[0]:
+            key, folder = self._key(blob, int(options.get("device", 0))), folder_of(self.name)
+            chosen = read(key, folder)
+            if chosen is None:
+                chosen = self.choose(blob, options)
+                write(key, chosen, folder)
+            blob = with_choice(blob, chosen)
+        return super().create(blob, options)
 
+    def known(self, blob: bytes) -> bytes:
+        """The blob with what is remembered of its computation on the first device, or as it is.
 
-def create(engine: str, blob: bytes, options: Mapping[str, Any]) -> Callable[..., None]:
-    """The function that runs `blob`, by the algorithms that it names, or are remembered, or are timed now; otherwise as
-    `collage.runtime.cuda.native.create`.
-    """
-    if "choice" not in unpack(blob)[0]:
-        key, folder = _key(engine, blob, int(options.get("device", 0))), folder_of(engine)
-        chosen = read(key, folder)
-        if chosen is None:
-            chosen = choose(engine, blob, options)
-            write(key, chosen, folder)
-        blob = with_choice(blob, chosen)
-    return native.create(engine, blob, options)
+        Raises
+        ------
+        CompiledModelError
+            The engine has to be compiled and cannot be.
+        """
+        chosen = read(self._key(blob, 0), folder_of(self.name))
+        return blob if chosen is None else with_choice(blob, chosen)
 
+    def choose(self, blob: bytes, options: Mapping[str, Any]) -> dict[str, Any]:
+        """The algorithms for a blob, timed now unless the blob names them, or an equal one was timed in this process
+        before. As "choice" of the blob's header they are kept, for this version of the library.
 
-def choose(engine: str, blob: bytes, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The algorithms that an engine runs a blob by, timed now unless the blob names them, or an equal one was timed in
-    this process before. As "choice" of the blob's header they are kept, for this version of the library.
+        Returns
+        -------
+        dict
+            Names of the library's own, and "microseconds" that the proposals took; see the engine's C++ source.
 
-    Returns
-    -------
-    names of the library's own, and "microseconds" that the proposals took; see the engine's C++ source.
+        Raises
+        ------
+        CompiledModelError
+            As `create`.
+        """
+        result: dict[str, Any] = self.ask("choice", blob, options)
+        return result
 
-    Raises
-    ------
-    CompiledModelError: as `collage.runtime.cuda.native.create`.
-    """
-    result: dict[str, Any] = native.ask(engine, "choice", blob, options)
-    return result
-
-
-def _key(engine: str, blob: bytes, device: int) -> str:
-    """Of all that the fastest algorithm depends on; of weights only what they look like."""
-    native.load(engine)
-    header, tensors = unpack(blob)
-    header["tensors"] = {name: [str(array.dtype), array.shape] for name, array in tensors.items()}
-    version = int(tvm_ffi.get_global_func(f"collage.cuda.{engine}.version")())
-    text = json.dumps([header, version, cuda_name(device)], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
+    def _key(self, blob: bytes, device: int) -> str:
+        """Of all that the fastest algorithm depends on; of weights only what they look like."""
+        self.load()
+        header, tensors = unpack(blob)
+        header["tensors"] = {name: [str(array.dtype), array.shape] for name, array in tensors.items()}
+        version = int(self.function("version")())
+        text = json.dumps([header, version, cuda_name(device)], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def _path(key: str, folder: Path) -> Path:

@@ -1,146 +1,75 @@
-"""The native half of the CUDA engines: finding NVIDIA's headers and libraries, and building the C++ sources once.
+"""Engines of NVIDIA devices in C++, and where NVIDIA's headers and libraries are.
 
-Each engine is one C++ source that registers the global function `collage.cuda.<engine>.create(blob, options)`. The
-object file goes into every exported model that needs it, so that only the compiling side needs a host compiler and
-headers. Nothing is linked against NVIDIA's libraries: the sources look functions up when they are first called
-(`partition.h`), in libraries that are loaded here by their full path inside the `nvidia-*` wheels, or by the system's
-loader where there is a toolkit.
+Nothing is linked against NVIDIA's libraries: the sources look functions up when they are first called (`partition.h`),
+in libraries that are loaded here by their full path inside the `nvidia-*` wheels, or by the system's loader where there
+is a toolkit.
 """
 
 from __future__ import annotations
 
 import ctypes
-import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from shutil import which
 from typing import Any
 
-import tvm_ffi
-
 from collage.errors import CompiledModelError
-from collage.runtime.native import missing_tool
+from collage.runtime.native_engine import NativeEngine
 
-_FOLDER = Path(__file__).parent
-
-
-@dataclass(frozen=True)
-class NativeEngine:
-    """What one engine is built from and needs.
-
-    Attributes
-    ----------
-    source: C++ source in this folder.
-    headers: header -> package that has it; each is searched in the wheels, then in a CUDA toolkit.
-    libraries: shared libraries that it looks functions up in, those that others need first.
-    flags: further arguments of the host compiler.
-    """
-
-    source: str
-    headers: Mapping[str, str]
-    libraries: tuple[str, ...]
-    flags: tuple[str, ...] = ()
+#: Header -> package that has it, of what every engine includes.
+CUDA_HEADERS: Mapping[str, str] = {"cuda_runtime_api.h": "nvidia-cuda-runtime", "crt/host_defines.h": "nvidia-cuda-crt"}
 
 
-_CUDA_HEADERS = {"cuda_runtime_api.h": "nvidia-cuda-runtime", "crt/host_defines.h": "nvidia-cuda-crt"}
-
-#: Engine -> how its native half is built.
-ENGINES: Mapping[str, NativeEngine] = {
-    "cublas": NativeEngine(
-        "cublas.cc", {"cublasLt.h": "nvidia-cublas", **_CUDA_HEADERS}, ("libcudart.so.13", "libcublasLt.so.13")
-    ),
-    "cudnn": NativeEngine(
-        "cudnn.cc",
-        {
-            "cudnn_frontend.h": "nvidia-cudnn-frontend",
-            "cudnn.h": "nvidia-cudnn-cu13",
-            "nvrtc.h": "nvidia-cuda-nvrtc",
-            **_CUDA_HEADERS,
-        },
-        ("libcudart.so.13", "libnvrtc.so.13", "libcublasLt.so.13", "libcudnn.so.9"),
-        ("-O1",),  # the frontend is 20,000 lines of templates, and none of it is in a hot loop
-    ),
-    "cutlass": NativeEngine("cutlass.cc", _CUDA_HEADERS, ("libcudart.so.13",)),
-}
-
-
-def load(engine: str) -> Callable[..., Any]:
-    """The engine's `create(blob: bytes, options: str) -> function`, in this process.
-
-    It is there already when a loaded model carries the engine; otherwise its source is compiled (seconds, once).
-
-    Raises
-    ------
-    CompiledModelError: it has to be compiled, and headers or a compiler are missing.
-    """
-    name = f"collage.cuda.{engine}.create"
-    create = tvm_ffi.get_global_func(name, allow_missing=True)
-    if create is None:
-        ctypes.CDLL(_build(engine, None), ctypes.RTLD_GLOBAL)
-        create = tvm_ffi.get_global_func(name)
-    preload(engine)
-    found: Callable[..., Any] = create
-    return found
-
-
-def create(engine: str, blob: bytes, options: Mapping[str, Any]) -> Callable[..., None]:
-    """The function that runs `blob`; see `collage.runtime.engines.create`.
+class CudaEngine(NativeEngine):
+    """One engine; its `create` takes the number of the CUDA device as the option "device", 0 when left out.
 
     Parameters
     ----------
-    options: "device" is the number of the CUDA device, 0 when left out.
-
-    Raises
-    ------
-    CompiledModelError: the library is not installed, there is no device, or it does not take the partition.
+    name
+        Of the engine, as it is declared.
+    source
+        Its C++ source.
+    headers
+        Header -> package that has it; each is searched in the wheels, then in a CUDA toolkit.
+    libraries
+        Shared libraries that it looks functions up in, those that others need first.
+    flags
+        Of the host compiler.
     """
-    function: Callable[..., None] = _answer(engine, load(engine), blob, options)
-    return function
+
+    namespace = "collage.cuda"
+
+    def __init__(
+        self,
+        name: str,
+        source: Path,
+        headers: Mapping[str, str],
+        libraries: Sequence[str],
+        flags: Sequence[str] = ("-O2",),
+    ) -> None:
+        super().__init__(name, source, flags, lambda: include_folders(headers))
+        self.libraries = tuple(libraries)
+
+    def load(self) -> Callable[..., Any]:
+        make = super().load()
+        preload(self.libraries)
+        return make
 
 
-def ask(engine: str, question: str, blob: bytes, options: Mapping[str, Any]) -> Any:
-    """What the engine's global function `collage.cuda.<engine>.<question>(blob, options)` answers, from its JSON.
+@cache
+def preload(libraries: Sequence[str]) -> None:
+    """Load libraries from the wheels, so that the C++ side finds them by name.
 
-    Raises
-    ------
-    CompiledModelError: as `create`.
+    What is not in a wheel is left to the system's loader; the C++ side says what it does not find.
     """
-    load(engine)
-    return json.loads(str(_answer(engine, tvm_ffi.get_global_func(f"collage.cuda.{engine}.{question}"), blob, options)))
-
-
-def _answer(engine: str, function: Callable[..., Any], blob: bytes, options: Mapping[str, Any]) -> Any:
-    try:
-        return function(blob, json.dumps(dict(options)))
-    except (RuntimeError, ValueError) as error:
-        raise CompiledModelError(f"{engine} does not take the partition: {error}") from error
-
-
-def object_file(engine: str) -> str:
-    """Path of the object file that exported models carry. Compiles on first use (seconds), then from the cache.
-
-    Raises
-    ------
-    CompiledModelError: headers or a compiler are missing.
-    """
-    return _build(engine, f"{engine}.o")
-
-
-def require_build(engine: str) -> None:
-    """Check that the engine's source can be compiled here: headers, compiler, ninja. Compiles nothing.
-
-    Raises
-    ------
-    CompiledModelError: something is missing; the message says what.
-    """
-    include_folders(ENGINES[engine].headers)
-    if missing := missing_tool():
-        raise CompiledModelError(f"{missing} is not found, which compiles {ENGINES[engine].source}")
+    for library in libraries:
+        path = library_path(library)
+        if path is not None:
+            ctypes.CDLL(str(path), ctypes.RTLD_GLOBAL)
 
 
 def library_version(library: str, function: str) -> int:
@@ -156,38 +85,6 @@ def library_version(library: str, function: str) -> int:
         raise CompiledModelError(f"{library} does not load: {error}") from error
     ask.restype = ctypes.c_size_t
     return int(ask())
-
-
-@cache
-def _build(engine: str, output: str | None) -> str:
-    from tvm_ffi.cpp import build
-
-    native = ENGINES[engine]
-    folders = include_folders(native.headers)
-    try:
-        return str(
-            build(
-                f"collage_cuda_{engine}",
-                cpp_files=str(_FOLDER / native.source),
-                extra_cflags=["-O2", *native.flags],
-                extra_include_paths=folders,
-                output=output,
-            )
-        )
-    except (OSError, RuntimeError) as error:
-        raise CompiledModelError(f"{native.source} cannot be compiled; a C++ compiler and ninja? {error}") from error
-
-
-@cache
-def preload(engine: str) -> None:
-    """Load the engine's libraries from the wheels, so that the C++ side finds them by name.
-
-    What is not in a wheel is left to the system's loader; the C++ side says what it does not find.
-    """
-    for library in ENGINES[engine].libraries:
-        path = library_path(library)
-        if path is not None:
-            ctypes.CDLL(str(path), ctypes.RTLD_GLOBAL)
 
 
 def library_path(library: str) -> Path | None:

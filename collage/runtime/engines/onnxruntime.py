@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-import onnxruntime as ort
 
 from collage.errors import CompiledModelError
+from collage.runtime.engine import PackageEngine, Run
 
-_DTYPES = {
+DTYPES = {
     "tensor(float)": np.float32,
     "tensor(double)": np.float64,
     "tensor(int64)": np.int64,
@@ -30,11 +30,13 @@ _FATAL = 4
 _REMEMBERED = 64
 
 
-def create(blob: bytes, options: Mapping[str, Any]) -> Callable[..., None]:
-    """The function that runs `blob`; see `collage.runtime.engines.create`."""
+def create(blob: bytes, options: Mapping[str, Any]) -> Run:
+    """The function that runs `blob`; see `collage.runtime.engine.Engine.create`."""
+    import onnxruntime as ort
+
     try:
         session = ort.InferenceSession(
-            blob, _session_options(int(options["threads"])), providers=["CPUExecutionProvider"]
+            blob, session_options(int(options["threads"])), providers=["CPUExecutionProvider"]
         )
     except Exception as error:  # the bindings raise a dozen unrelated types, all direct children of Exception
         raise CompiledModelError(f"onnxruntime does not take the model: {error}") from error
@@ -70,12 +72,14 @@ class _Port:
     def __init__(self, bind: Callable[[str, Any], None], info: Any) -> None:
         self.bind = bind
         self.name: str = info.name
-        self._dtype, self._shape = np.dtype(_DTYPES[info.type]), tuple(info.shape)
+        self._dtype, self._shape = np.dtype(DTYPES[info.type]), tuple(info.shape)
         self._bytes = int(np.prod(self._shape, dtype=np.int64)) * self._dtype.itemsize
         self._values: dict[int, Any] = {}
 
     def value(self, address: int) -> Any:
         """The OrtValue on the memory at `address`."""
+        import onnxruntime as ort
+
         if address not in self._values:
             if len(self._values) >= _REMEMBERED:
                 self._values.clear()
@@ -85,7 +89,10 @@ class _Port:
         return self._values[address]
 
 
-def _session_options(threads: int) -> Any:
+def session_options(threads: int) -> Any:
+    """One request at a time, on threads that do not spin."""
+    import onnxruntime as ort
+
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
@@ -95,3 +102,6 @@ def _session_options(threads: int) -> Any:
     # Spinning workers of this pool slow the pools of the other backends by up to 45%, and gain nothing here.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     return options
+
+
+ENGINE = PackageEngine(create, "onnxruntime", "`pip install collage-tvm[onnxruntime]`")

@@ -7,29 +7,30 @@ is made. The default stream, whose handle is 0, would be taken for "make your ow
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import onnxruntime as ort
 import tvm_ffi
 
 from collage.errors import CompiledModelError
-from collage.runtime.engines.onnxruntime import _DTYPES as _HOST_DTYPES
-from collage.runtime.engines.onnxruntime import _session_options
+from collage.runtime.engine import PackageEngine, Run
+from collage.runtime.engines.onnxruntime import DTYPES, session_options
 
-_DTYPES: Mapping[str, Any] = {**_HOST_DTYPES, "tensor(float16)": np.float16}
+_DTYPES: Mapping[str, Any] = {**DTYPES, "tensor(float16)": np.float16}
 _PROVIDER = "CUDAExecutionProvider"
 #: `cudaStreamLegacy`: the default stream, by a handle that is not 0.
 _LEGACY = 1
 
 
-def create(blob: bytes, options: Mapping[str, Any]) -> Callable[..., None]:
-    """The function that runs `blob`; see `collage.runtime.engines.create`. Tensors are in device memory.
+def create(blob: bytes, options: Mapping[str, Any]) -> Run:
+    """The function that runs `blob`; see `collage.runtime.engine.Engine.create`. Tensors are in device memory.
 
     It starts the work on the current stream and returns; a session is made for each device and stream it is called on,
     the first of them now.
     """
+    import onnxruntime as ort
+
     if _PROVIDER not in ort.get_available_providers():
         raise CompiledModelError(f"the installed onnxruntime has no {_PROVIDER}: `pip install onnxruntime-gpu`")
     made: dict[tuple[int, int], _Bound] = {}
@@ -52,10 +53,12 @@ class _Bound:
     """A session on one stream, and the addresses that its inputs and outputs are bound to."""
 
     def __init__(self, blob: bytes, options: Mapping[str, Any], device: int, stream: int) -> None:
+        import onnxruntime as ort
+
         try:
             self._session = ort.InferenceSession(
                 blob,
-                _session_options(int(options["threads"])),
+                session_options(int(options["threads"])),
                 providers=[(_PROVIDER, provider_options(device, stream, bool(options.get("tf32"))))],
             )
         except Exception as error:  # the bindings raise a dozen unrelated types, all direct children of Exception
@@ -93,3 +96,6 @@ def provider_options(device: int, stream: int, tf32: bool) -> dict[str, str]:
         "cudnn_conv_use_max_workspace": "1",
         "use_tf32": "1" if tf32 else "0",
     }
+
+
+ENGINE = PackageEngine(create, "onnxruntime", "`pip install onnxruntime-gpu`")

@@ -8,7 +8,7 @@ memory planning hands out the same few buffers call after call.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from collage.errors import CompiledModelError
+from collage.runtime.engine import PackageEngine, Run
 
 _Handle = ctypes.c_void_p
 #: `ov_element_type_e` of int64, which the CPU plug-in computes in int32.
@@ -100,8 +101,8 @@ def _core() -> Any:
     return _made("ov_core_create", doing="starting")
 
 
-def create(blob: bytes, options: Mapping[str, Any]) -> Callable[..., None]:
-    """The function that runs `blob`; see `collage.runtime.engines.create`."""
+def create(blob: bytes, options: Mapping[str, Any]) -> Run:
+    """The function that runs `blob`; see `collage.runtime.engine.Engine.create`."""
     network = _Network(blob, int(options["threads"]))
     infer, request, bound, wide = network.infer, network.request, network.bound, network.wide
 
@@ -225,3 +226,6 @@ def _compile(model: Any, threads: int) -> Any:
     )
     _check(status, "compiling the partition")
     return compiled
+
+
+ENGINE = PackageEngine(create, "openvino", "`pip install collage-tvm[openvino]`")

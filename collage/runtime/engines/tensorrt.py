@@ -11,12 +11,13 @@ import hashlib
 import json
 import os
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from collage.errors import CompiledModelError
+from collage.runtime.engine import PackageEngine, Run
 
 _MAGIC = b"CLGTRT10"
 _SIZES = struct.Struct("<QQ")
@@ -66,8 +67,8 @@ class Blob:
         return cls(**names, model=data[model:], engine=data[start + header : model], built_for=facts["built_for"])
 
 
-def create(blob: bytes, options: Mapping[str, Any]) -> Callable[..., None]:
-    """The function that runs `blob`; see `collage.runtime.engines.create`. Tensors are in device memory.
+def create(blob: bytes, options: Mapping[str, Any]) -> Run:
+    """The function that runs `blob`; see `collage.runtime.engine.Engine.create`. Tensors are in device memory.
 
     It starts the work on the current stream and returns.
     """
@@ -171,3 +172,6 @@ def _build(model: bytes, options: Mapping[str, Any], trt: Any, logger: Any) -> b
     except OSError:  # a cache that cannot be written only costs time
         temporary.unlink(missing_ok=True)
     return plan
+
+
+ENGINE = PackageEngine(create, "tensorrt", "`pip install tensorrt`, of NVIDIA's package index")

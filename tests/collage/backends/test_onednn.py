@@ -15,7 +15,7 @@ from collage.backends.onednn import OneDNNBackend
 from collage.compile.build import compile_partitioned
 from collage.errors import CodegenError, CompiledModelError
 from collage.runtime import engines
-from collage.runtime.onednn import native
+from collage.runtime.onednn import engine
 from collage.runtime.threads import configure_threads
 from collage.testing import fresh
 from tests.collage.backends.one_partition import (
@@ -307,18 +307,18 @@ def test_tensors_of_another_size_are_refused() -> None:
 
 def test_without_its_wheels_it_says_how_to_get_them(monkeypatch: pytest.MonkeyPatch) -> None:
     blob = BACKEND.engine_blob(function_of(as_one_partition(BACKEND, SHAPES, block)))
-    monkeypatch.setattr(native, "_LIBRARY", ("onednn-of-nobody", "lib/libdnnl.so.3"))
-    native._load.cache_clear()
+    monkeypatch.setattr(engine, "_LIBRARY", ("onednn-of-nobody", "lib/libdnnl.so.3"))
+    engine._load.cache_clear()
     state = BACKEND.availability()
     assert not state.available and state.reason == "onednn-of-nobody not installed: `pip install collage-tvm[onednn]`"
-    with pytest.raises(CompiledModelError, match=r"needs oneDNN, which is not installed: `pip install collage-tvm\["):
+    with pytest.raises(CompiledModelError, match=r"needs the engine 'onednn': onednn-of-nobody not installed: `pip"):
         engines.create("onednn", blob, {"threads": 1})
-    native._load.cache_clear()
+    engine._load.cache_clear()
 
 
 def test_without_headers_a_candidate_has_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(native, "_HEADER", ("onednn-of-nobody", "include/oneapi/dnnl/dnnl.h"))
-    native.ENGINE.forget()
+    monkeypatch.setattr(engine, "_HEADER", ("onednn-of-nobody", "include/oneapi/dnnl/dnnl.h"))
+    engine.ENGINE.forget()
     with pytest.raises(CodegenError, match="oneDNN's headers are not installed"):
         BACKEND.engine_blob(function_of(as_one_partition(BACKEND, SHAPES, block)))
-    native.ENGINE.forget()
+    engine.ENGINE.forget()

@@ -13,7 +13,7 @@ from tvm_partitions import f, partition
 
 from collage.backends.tvm.flatten import flatten_addresses
 from collage.backends.tvm.lower import cpu_target, one_kernel_per_partition
-from collage.backends.tvm.schedule.rules import schedule
+from collage.backends.tvm.schedule.kernel import schedule
 
 R = relax.op
 TARGET = cpu_target(2)

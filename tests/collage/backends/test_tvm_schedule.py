@@ -12,7 +12,8 @@ from tvm import relax
 from tvm_partitions import f, partition
 
 from collage.backends.tvm.lower import cpu_target, one_kernel_per_partition
-from collage.backends.tvm.schedule.rules import Machine, schedule
+from collage.backends.tvm.schedule.kernel import schedule
+from collage.backends.tvm.schedule.machine import Machine
 from collage.backends.tvm.schedule.tile import best_tile
 
 R = relax.op

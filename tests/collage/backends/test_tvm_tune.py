@@ -11,9 +11,10 @@ import tvm
 from tvm import relax
 from tvm_partitions import f, partition, random_arrays
 
-from collage.backends.tvm.backend import TVMBackend
+from collage.backends.tvm import metaschedule
+from collage.backends.tvm.backend import CpuLowering, TVMBackend
+from collage.backends.tvm.bench import bench_of
 from collage.backends.tvm.lower import cpu_target, lower
-from collage.backends.tvm.tune import kernels_of, tune
 from collage.backends.tvm.tuning_records import TunedKernel, TuningRecords, records_digest
 from collage.errors import RecordsError
 
@@ -29,6 +30,14 @@ def matmul(rows: int = 24) -> Any:
     )
 
 
+def kernels_of(modules: list[Any]) -> dict[str, Any]:
+    return metaschedule.kernels_of(modules, CpuLowering(TARGET).kernels)
+
+
+def tune(modules: list[Any], folder: str, progress: Any = lambda _: None) -> list[TunedKernel]:
+    return metaschedule.tune_kernels(kernels_of(modules), lambda: bench_of(TARGET), 8, folder, progress)
+
+
 def run_tuned(module: Any, arrays: list[np.ndarray], folder: str) -> np.ndarray:
     lowered = lower(module, TARGET, folder)
     executable = tvm.compile(lowered, target=TARGET, relax_pipeline=tvm.transform.Sequential([]))
@@ -37,24 +46,24 @@ def run_tuned(module: Any, arrays: list[np.ndarray], folder: str) -> np.ndarray:
 
 
 def test_equal_kernels_are_one() -> None:
-    assert len(kernels_of([matmul(), matmul()], TARGET)) == 1
-    assert len(kernels_of([matmul(), matmul(16)], TARGET)) == 2
+    assert len(kernels_of([matmul(), matmul()])) == 1
+    assert len(kernels_of([matmul(), matmul(16)])) == 2
 
 
 @pytest.mark.slow
 def test_tuning_is_done_once_and_used(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     folder = str(tmp_path / "tuning")
     said: list[str] = []
-    results = tune([matmul(), matmul()], TARGET, 8, folder, said.append)
+    results = tune([matmul(), matmul()], folder, said.append)
     assert len(results) == 1
     assert results[0].tuned is not None
     assert said == ["tuning kernel 1 of 1, 8 trials"]
     assert capfd.readouterr().out == ""
-    assert tune([matmul()], TARGET, 8, folder) == []
+    assert tune([matmul()], folder) == []
 
     # The record is used where it wins; make it win, whatever the machine was doing.
     TuningRecords(folder).add(TunedKernel(results[0].kernel, 8, 2, 1.0, 1e-6))
-    kernel = next(iter(kernels_of([matmul()], TARGET).values()))["main"]
+    kernel = next(iter(kernels_of([matmul()]).values()))["main"]
     records = TuningRecords.open(folder)
     assert records is not None
     assert records.scheduled(kernel, TARGET) is not None
@@ -94,7 +103,8 @@ def test_a_torn_last_line_is_dropped_and_a_broken_file_refused(tmp_path: Path) -
         TuningRecords(tmp_path)
 
 
-def test_tuning_needs_a_folder() -> None:
-    assert TVMBackend().tune([matmul()], 2) == []
+def test_tuning_needs_a_folder_and_trials(tmp_path: Path) -> None:
+    TVMBackend(tuning_records=str(tmp_path / "tuning")).tune([matmul()], 2)
+    assert not (tmp_path / "tuning").exists()
     with pytest.raises(RecordsError, match="folder"):
         TVMBackend(tune_trials=8).tune([matmul()], 2)

@@ -17,7 +17,7 @@ from collage.compile.build import compile_partitioned
 from collage.errors import CodegenError, CompiledModelError
 from collage.runtime import engines
 from collage.runtime.threads import configure_threads
-from collage.runtime.winograd.native import ENGINE
+from collage.runtime.winograd.engine import ENGINE
 from collage.testing import fresh
 from tests.collage.backends.one_partition import (
     Body,

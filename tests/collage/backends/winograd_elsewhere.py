@@ -10,7 +10,7 @@ import sys
 import numpy as np
 
 from collage.runtime import blob
-from collage.runtime.winograd.native import ENGINE
+from collage.runtime.winograd.engine import ENGINE
 
 
 def main(flags: list[str]) -> None:

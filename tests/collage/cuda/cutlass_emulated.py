@@ -14,7 +14,7 @@ import emulated
 from collage.backends.cuda.cutlass import build as cutlass_build
 from collage.backends.cuda.cutlass.backend import CutlassBackend
 from collage.backends.cuda.cutlass.kernels import Kernel
-from collage.runtime.cuda.cutlass_libraries import KernelLibrary
+from collage.runtime.cuda.cutlass.libraries import KernelLibrary
 
 _ELEMENTS = {"float32": "Float", "float16": "Half<5>", "bfloat16": "Half<8>"}
 

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from collage.runtime.cuda import native
+from collage.runtime import engines
+from collage.runtime.native_engine import NativeEngine
 
 HEADERS = Path(__file__).parent / "emulation"
 
@@ -29,13 +30,14 @@ def object_file(engine: str, flags: Sequence[str] = ()) -> str:
 def _build(engine: str, flags: tuple[str, ...], output: str | None) -> str:
     from tvm_ffi.cpp import build
 
-    source = Path(native.__file__).with_name(native.ENGINES[engine].source)
+    native = engines.find(engine)
+    assert isinstance(native, NativeEngine)
     # Without optimisation the compiler takes a third of the time.
     flags = ("-O0", "-Wall", "-Werror", "-DCOLLAGE_EMULATE", *flags)
     return str(
         build(
             f"collage_emulated_{engine}",
-            cpp_files=str(source),
+            cpp_files=str(native.source),
             extra_cflags=list(flags),
             extra_include_paths=[str(HEADERS)],
             output=output,

@@ -36,7 +36,7 @@ from collage.compile.rewrite import apply
 from collage.errors import CompiledModelError
 from collage.runtime import blob, engines, native
 from collage.runtime.cuda import choices
-from collage.runtime.engines import cublas
+from collage.runtime.cuda.cublas.engine import ENGINE as cublas
 
 pytestmark = pytest.mark.emulation
 
@@ -279,14 +279,14 @@ def test_a_network_of_several_partitions_runs_from_its_file_in_another_process(t
 
 def test_the_fastest_proposal_is_reported_and_can_be_kept() -> None:
     made = make_blob(CASES["bias"], "float32")
-    choice = choices.choose("cublas", made, {})
+    choice = cublas.choose(made, {})
     # The stand-in proposes four, says of one that it does not work, and refuses the first when it is run.
     assert len(choice["microseconds"]) == 2
-    assert choices.choose("cublas", made, {}) == choice  # timed once per process
+    assert cublas.choose(made, {}) == choice  # timed once per process
     header, tensors = blob.unpack(made)
     del header["tensors"]
     other = {**choice, "algorithm": choice["algorithm"][:16] + "07" + choice["algorithm"][18:]}
-    kept = choices.choose("cublas", blob.pack({**header, "choice": other}, tensors), {})
+    kept = cublas.choose(blob.pack({**header, "choice": other}, tensors), {})
     assert kept["algorithm"] == other["algorithm"] and kept["microseconds"] == []  # taken as it is, untimed
 
 
@@ -294,7 +294,7 @@ def test_the_choice_of_another_version_is_made_again() -> None:
     header, tensors = blob.unpack(make_blob(CASES["bias"], "float32"))
     del header["tensors"]
     old = {"algorithm": "00" * 64, "version": 120000, "microseconds": []}
-    assert choices.choose("cublas", blob.pack({**header, "choice": old}, tensors), {})["microseconds"]
+    assert cublas.choose(blob.pack({**header, "choice": old}, tensors), {})["microseconds"]
 
 
 def test_what_was_fastest_is_timed_once_and_ships_with_the_model(
@@ -304,12 +304,12 @@ def test_what_was_fastest_is_timed_once_and_ships_with_the_model(
     cublas.create(first, {"threads": 1})
     (remembered,) = choices_folder.glob("cublas/choices/*.json")
     chosen = json.loads(remembered.read_text())
-    assert chosen == choices.choose("cublas", first, {})
+    assert chosen == cublas.choose(first, {})
 
     def never(*_: Any) -> Any:
         raise AssertionError("timed a second time")
 
-    monkeypatch.setattr(choices.native, "ask", never)
+    monkeypatch.setattr(cublas, "ask", never)
     cublas.create(first, {"threads": 1})
     assert "choice" not in blob.unpack(first)[0]  # nothing is looked up where there is no device
     monkeypatch.setattr("collage.backends.cuda.base.cuda_exists", lambda: True)
@@ -330,7 +330,7 @@ def test_a_choice_is_of_one_device_and_version_and_unreadable_ones_are_made_agai
     cublas.create(made, {})
     assert "algorithm" in json.loads(remembered.read_text())
     monkeypatch.setattr(choices, "cuda_name", lambda index: "another device")
-    assert choices.known("cublas", made) == made
+    assert cublas.known(made) == made
 
 
 def test_half_precision_is_added_up_in_float32() -> None:

@@ -10,14 +10,14 @@ import pytest
 from test_cublas import CASES, make_blob
 from tvm_ffi.libinfo import find_dlpack_include_path, find_include_path
 
-from collage.runtime.cuda import native
+from collage.runtime.cuda.cublas.engine import ENGINE
 
 pytestmark = pytest.mark.cuda_build
 
 _DESCRIBE = """
 import sys, tvm_ffi
-from collage.runtime.cuda import native
-create = native.load("cublas")
+from collage.runtime.cuda.cublas.engine import ENGINE
+create = ENGINE.load()
 assert tvm_ffi.get_global_func("collage.cuda.cublas.version")() >= 130000
 describe = tvm_ffi.get_global_func("collage.cuda.cublas.describe")
 for path in sys.argv[1:]:
@@ -31,16 +31,14 @@ print("described", len(sys.argv) - 1)
 
 
 def test_the_engine_compiles_without_a_warning(tmp_path: Any) -> None:
-    engine = native.ENGINES["cublas"]
-    source = str(native._FOLDER / engine.source)
     own = [f"-I{folder}" for folder in (find_include_path(), find_dlpack_include_path())]
-    theirs = [argument for folder in native.include_folders(engine.headers) for argument in ("-isystem", folder)]
+    theirs = [argument for folder in ENGINE.headers() for argument in ("-isystem", folder)]
     flags = ["-std=c++17", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", *own, *theirs]
-    subprocess.run(["c++", *flags, "-c", source, "-o", str(tmp_path / "cublas.o")], check=True)
+    subprocess.run(["c++", *flags, "-c", str(ENGINE.source), "-o", str(tmp_path / "cublas.o")], check=True)
 
 
 def test_nothing_is_linked_against_nvidias_libraries() -> None:
-    missing = subprocess.run(["nm", "-u", native.object_file("cublas")], check=True, capture_output=True, text=True)
+    missing = subprocess.run(["nm", "-u", ENGINE.object_file()], check=True, capture_output=True, text=True)
     symbols = [line.split()[-1] for line in missing.stdout.splitlines()]
     assert symbols and not [symbol for symbol in symbols if symbol.startswith(("cuda", "cublas", "cu"))]
 

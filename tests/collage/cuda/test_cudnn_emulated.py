@@ -28,8 +28,7 @@ from collage.graph.from_relax import read_graph
 from collage.rules.base import PartitionSpec
 from collage.runtime import blob as blobs
 from collage.runtime import engines
-from collage.runtime.cuda import choices
-from collage.runtime.engines import cudnn as engine
+from collage.runtime.cuda.cudnn.engine import ENGINE as engine
 from collage.testing import fresh
 
 pytestmark = pytest.mark.emulation
@@ -113,7 +112,7 @@ def test_attention_and_its_masks(mask: tuple[int, ...]) -> None:
 def test_an_exported_model_runs_in_a_fresh_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     case = CASES["residual block"]
     module, backend = partitioned(case)
-    monkeypatch.setattr(building, "engine_objects", lambda names: [emulated.object_file(name) for name in names])
+    monkeypatch.setattr(engines, "object_files", lambda names: [emulated.object_file(name) for name in names])
     building.build(module, [backend], threads=1).export(tmp_path / "model.so")
     np.savez(tmp_path / "in.npz", *case.inputs())
     fresh.run("collage.testing.deployed_process", [str(tmp_path / name) for name in ("model.so", "in.npz", "out.npz")])
@@ -129,7 +128,7 @@ def blob_of(case: Case, dtype: str = "float32") -> bytes:
 
 def test_a_choice_is_reported_and_kept_in_the_blob() -> None:
     blob = blob_of(CASES["convolution"])
-    chosen = choices.choose("cudnn", blob, {})
+    chosen = engine.choose(blob, {})
     kept = blobs.with_choice(blob, chosen)
     assert blobs.unpack(kept)[0]["choice"] == chosen
     np.testing.assert_array_equal(blobs.unpack(kept)[1]["w"], blobs.unpack(blob)[1]["w"])
@@ -155,45 +154,45 @@ def built() -> int:
 
 def test_a_fused_kernel_is_timed_against_a_convolution_and_its_epilogue_apart() -> None:
     before = built()
-    relu = choices.choose("cudnn", blob_of(convolution(21, "relu")), {})
+    relu = engine.choose(blob_of(convolution(21, "relu")), {})
     # Of six plans each; but of the four fused ones that are compiled when they are built, three.
     assert built() - before == 5 + 6 + 6
     assert relu["form"] in ("fused", "apart") and "eng0" not in relu["plans"]
-    silu = choices.choose("cudnn", blob_of(convolution(22, "silu")), {})
+    silu = engine.choose(blob_of(convolution(22, "silu")), {})
     assert silu["form"] == "apart" and len(silu["plans"]) == 2  # in planes of channels nothing else is there
 
 
 def test_no_plan_is_built_twice() -> None:
     blob = blob_of(convolution(23, "relu"))
-    chosen = choices.choose("cudnn", blob, {})
+    chosen = engine.choose(blob, {})
     before = built()
     engine.create(blob, {})
     engine.create(blobs.with_choice(blob, chosen), {})
-    assert choices.choose("cudnn", blobs.with_choice(blob, chosen), {}) == chosen
+    assert engine.choose(blobs.with_choice(blob, chosen), {}) == chosen
     assert built() == before
 
 
 def test_a_blob_runs_the_plans_that_it_names_whatever_others_run() -> None:
     blob = blob_of(CASES["convolution"])
-    chosen = choices.choose("cudnn", blob, {})
+    chosen = engine.choose(blob, {})
     (plan,) = chosen["plans"]
     other = {**chosen, "plans": ["eng2" if plan != "eng2" else "eng3"]}
-    assert choices.choose("cudnn", blobs.with_choice(blob, other), {})["plans"] == other["plans"]
-    assert choices.choose("cudnn", blob, {})["plans"] == other["plans"]  # one that names none takes what is there
+    assert engine.choose(blobs.with_choice(blob, other), {})["plans"] == other["plans"]
+    assert engine.choose(blob, {})["plans"] == other["plans"]  # one that names none takes what is there
 
 
 def test_building_stops_when_it_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
     blob = blob_of(Case(lambda emit, w, x: relax.op.nn.conv1d(x, w(6, 4, 3)), ((2, 4, 24),), "cudnn.conv"))
     monkeypatch.setenv("COLLAGE_EMULATED_BUILD_SECONDS", "1.6")
     before, start = built(), time.perf_counter()
-    choices.choose("cudnn", blob, {})
+    engine.choose(blob, {})
     assert built() - before == 2 and time.perf_counter() - start < 6
 
 
 def test_a_partition_that_no_plan_runs_says_why_in_its_last_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLLAGE_EMULATED_REFUSES", "1")
     with pytest.raises(CompiledModelError) as refusal:
-        choices.choose("cudnn", blob_of(convolution(25, "silu")), {})
+        engine.choose(blob_of(convolution(25, "silu")), {})
     last = str(refusal.value).splitlines()[-1]
     assert re.search(r"no plan for this conv; fused: No valid engine.*; apart: .*CUDNN_STATUS_EXECUTION_FAILED", last)
 

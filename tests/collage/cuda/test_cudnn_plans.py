@@ -65,7 +65,7 @@ from cudnn_cases import CASES
 from product_cases import codegen_function, whole
 from collage.backends.cuda.cudnn.backend import CudnnBackend
 from collage.errors import CollageError
-from collage.runtime.engines.cudnn import plans
+from collage.runtime.cuda.cudnn.engine import plans
 backend, device, found = CudnnBackend(), json.loads(sys.argv[2]), {}
 for name, case in CASES.items():
     for dtype in ("float32", "float16"):

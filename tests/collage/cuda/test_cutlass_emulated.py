@@ -21,9 +21,10 @@ from collage.backends.cuda.cutlass.kernels import Kernel
 from collage.compile import build as building
 from collage.errors import CompiledModelError
 from collage.runtime import engines
-from collage.runtime.cuda import choices, cutlass_libraries
-from collage.runtime.cuda.cutlass_libraries import KernelLibrary
-from collage.runtime.engines import cutlass as engine
+from collage.runtime.cuda import choices
+from collage.runtime.cuda.cutlass import libraries as cutlass_libraries
+from collage.runtime.cuda.cutlass.engine import ENGINE as engine
+from collage.runtime.cuda.cutlass.libraries import KernelLibrary
 from collage.testing import fresh
 
 pytestmark = pytest.mark.emulation
@@ -87,7 +88,7 @@ def test_an_exported_model_runs_in_a_fresh_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: EmulatedCutlass
 ) -> None:
     case = CASES["bottleneck"]
-    monkeypatch.setattr(building, "engine_objects", lambda names: [emulated.object_file(name) for name in names])
+    monkeypatch.setattr(engines, "object_files", lambda names: [emulated.object_file(name) for name in names])
     module = whole(case.module("float32"), backend, case.label)
     building.build(module, [backend], threads=1).export(tmp_path / "model.so")
     np.savez(tmp_path / "in.npz", *case.arrays("float32"))

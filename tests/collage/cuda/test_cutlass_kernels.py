@@ -16,7 +16,7 @@ from collage.backends.cuda.cutlass.epilogue import Epilogue
 from collage.backends.cuda.cutlass.kernels import Kernel, kernels_for
 from collage.backends.cuda.cutlass.problem import Computation
 from collage.errors import CodegenError
-from collage.runtime.cuda import cutlass_libraries
+from collage.runtime.cuda.cutlass import libraries as cutlass_libraries
 
 pytestmark = pytest.mark.emulation
 
@@ -229,6 +229,6 @@ def test_the_libraries_behind_a_blob_come_back() -> None:
     from collage.runtime.blob import pack
 
     libraries = [cutlass_libraries.KernelLibrary("a", b"\0" * 1000), cutlass_libraries.KernelLibrary("b", b"xyz")]
-    entries, packed = cutlass_libraries.describe(libraries)
+    entries, packed = cutlass_libraries.describe_libraries(libraries)
     header, found = cutlass_libraries.split(pack({"op": "gemm", "kernels": entries}, {}) + packed)
     assert found == libraries and header["op"] == "gemm" and len(packed) < 100

@@ -31,22 +31,22 @@ def describe_with(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cpuinfo: str 
     if cpuinfo is not None:
         path.write_text(cpuinfo)
     monkeypatch.setattr(device, "_CPUINFO", path)
-    return device.describe()
+    return device.describe_device()
 
 
 def test_the_fingerprint_is_the_same_in_another_process() -> None:
     code = "from collage.runtime.device_info import describe_device; print(describe_device().fingerprint)"
     other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert other.stdout.strip() == device.describe().fingerprint
+    assert other.stdout.strip() == device.describe_device().fingerprint
 
 
 def test_the_fingerprint_does_not_depend_on_the_affinity_of_the_process() -> None:
     if not hasattr(os, "sched_setaffinity"):
         pytest.skip("this system has no affinity masks")
-    before, mask = device.describe().fingerprint, os.sched_getaffinity(0)
+    before, mask = device.describe_device().fingerprint, os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(mask)})
     try:
-        assert device.describe().fingerprint == before
+        assert device.describe_device().fingerprint == before
     finally:
         os.sched_setaffinity(0, mask)
 
@@ -64,12 +64,12 @@ def test_clock_and_kernel_flags_do_not_change_the_fingerprint_and_vector_instruc
     "change", [{"cores": 96}, {"model": "another"}, {"os": "Plan 9"}, {"arch": "riscv64"}, {"kind": "cuda"}]
 )
 def test_what_costs_depend_on_changes_the_fingerprint(change: dict[str, object]) -> None:
-    here = device.describe()
+    here = device.describe_device()
     assert dataclasses.replace(here, **change).fingerprint != here.fingerprint
 
 
 def test_memory_size_is_told_but_is_not_identity() -> None:
-    here = device.describe()
+    here = device.describe_device()
     assert here.memory > 0
     assert dataclasses.replace(here, memory=here.memory - 4096).fingerprint == here.fingerprint
 
@@ -96,20 +96,20 @@ def test_on_macos_the_brand_is_asked_for(monkeypatch, tmp_path) -> None:
 def test_a_containers_limits_count(monkeypatch, tmp_path) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 64)
     monkeypatch.setattr(device, "_CGROUP", tmp_path)
-    assert device.describe().cores == 64
+    assert device.describe_device().cores == 64
     (tmp_path / "cpuset.cpus.effective").write_text("0-3,8-11,16\n")
-    assert device.describe().cores == 9
+    assert device.describe_device().cores == 9
     (tmp_path / "cpu.max").write_text("250000 100000\n")
-    assert device.describe().cores == 3
+    assert device.describe_device().cores == 3
     (tmp_path / "cpu.max").write_text("max 100000\n")
-    assert device.describe().cores == 9
+    assert device.describe_device().cores == 9
 
 
 def test_the_description_is_json_and_names_no_path() -> None:
-    text = json.dumps(device.describe().as_dict())
+    text = json.dumps(device.describe_device().as_dict())
     assert "/home" not in text and platform.node() not in json.loads(text).values()
 
 
 def test_another_kind_is_a_clear_error() -> None:
     with pytest.raises(CollageError, match="kind 'tpu'"):
-        device.describe("tpu")
+        device.describe_device("tpu")

@@ -254,7 +254,7 @@ def test_an_unknown_engine() -> None:
 
 
 def test_a_missing_library(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engines, "find_spec", lambda name: None)
+    monkeypatch.setattr("collage.runtime.engine.find_spec", lambda name: None)
     with pytest.raises(CompiledModelError, match=f"pip install collage-tvm\\[{engine}\\]"):
         engines.require([engine])
 

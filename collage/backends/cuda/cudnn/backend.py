@@ -1,7 +1,7 @@
 """cuDNN through its graph API: a library-style backend of convolutions with epilogues, pooling, rows and attention.
 
-A partition is one labelled pattern (`cudnn_patterns`), read into a `Problem`; its blob is the problem's header and the
-weights, in the layout in which cuDNN wants them. The engine (`collage/runtime/cuda/cudnn.cc`) makes a graph of it and
+A partition is one labelled pattern (`patterns`), read into a `Problem`; its blob is the problem's header and the
+weights, in the layout in which cuDNN wants them. The engine (`collage/runtime/cuda/cudnn/`) makes a graph of it and
 times the plans that cuDNN's heuristics propose, once per device (`collage.runtime.cuda.choices`).
 """
 
@@ -14,6 +14,8 @@ from collage.backends.cuda.cudnn.patterns import patterns, read
 from collage.backends.library.composite import Composite
 from collage.backends.library.problem import Problem, problem_of
 from collage.runtime.blob import pack
+from collage.runtime.cuda.choices import ChoosingEngine
+from collage.runtime.cuda.cudnn.engine import ENGINE
 
 if TYPE_CHECKING:
     from collage.rules.base import PartitionRule
@@ -24,6 +26,7 @@ class CudnnBackend(CudaLibraryBackend):
 
     name: ClassVar[str] = "cudnn"
     priority: ClassVar[int] = 12
+    library_engine: ClassVar[ChoosingEngine] = ENGINE
     library: ClassVar[str] = "libcudnn.so.9"
     version_function: ClassVar[str] = "cudnnGetVersion"
 
@@ -37,7 +40,7 @@ class CudnnBackend(CudaLibraryBackend):
         return {"precision": self.checked_precision()}
 
     def engine_blob(self, function: Any) -> bytes:
-        """The header of the partition's problem, and its weights; see `collage/runtime/cuda/cudnn_problem.h`."""
+        """The header of the partition's problem, and its weights; see `collage/runtime/cuda/cudnn/problem.h`."""
         composite = Composite.of(function)
         problem = problem_of(composite, read)
         return self.with_known_choice(problem_blob(problem, composite, self.precision))

@@ -25,8 +25,8 @@ from collage.backends.cuda.cutlass.problem import Computation, read_computation
 from collage.backends.cuda.target import device_arch
 from collage.backends.library.composite import Composite, Operands, static_shape
 from collage.errors import BackendUnavailableError, CodegenError
-from collage.runtime.cuda import choices, cutlass_libraries
-from collage.runtime.cuda.cutlass_libraries import KernelLibrary
+from collage.runtime.cuda import choices
+from collage.runtime.cuda.cutlass.libraries import KernelLibrary, describe_libraries
 from collage.runtime.cuda.device import compute_capability
 from collage.runtime.devices import cuda_name
 
@@ -111,7 +111,7 @@ class CutlassBackend(CudaBackend):
         computation = read_computation(composite.result, composite.bound)
         kernels, key = self._wanted(computation)
         libraries = self.compile(kernels)
-        entries, packed = cutlass_libraries.describe_libraries(libraries)
+        entries, packed = describe_libraries(libraries)
         operands = Operands(composite)
         header = {
             "op": computation.kind,

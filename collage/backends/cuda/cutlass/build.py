@@ -23,9 +23,10 @@ from pathlib import Path
 from collage.backends.cuda.cutlass.kernels import Kernel
 from collage.errors import CodegenError, CompiledModelError
 from collage.runtime.cuda import native
-from collage.runtime.cuda.cutlass_libraries import KernelLibrary
+from collage.runtime.cuda.cutlass import libraries as own
+from collage.runtime.cuda.cutlass.libraries import KernelLibrary
 
-TEMPLATES = Path(native.__file__).with_name("cutlass")
+TEMPLATES = Path(own.__file__).with_name("kernels")
 _HEADERS = {"cutlass/cutlass.h": "nvidia-cutlass"}
 #: CUDA's runtime is looked up in the process that loads the kernel, which has it already. With assertions, which are
 #: function calls, ptxas makes Hopper's tensor operations wait for one another.

@@ -2,7 +2,7 @@
 
 Activations are recognised by their values. Networks spell GELU in a dozen ways (x/2 (1 + erf(x/√2)), its factors in any
 order, the tanh formula); whatever elementwise function of one tensor there is, it is evaluated at some points and
-compared with those that the kernels have (collage/runtime/cuda/cutlass/activation.h).
+compared with those that the kernels have (collage/runtime/cuda/cutlass/kernels/activation.h).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The CUTLASS kernels that there are: tile shapes for each dtype, as the few lines of CUDA that instantiate them.
 
 A kernel is compiled for dtype, layout of B, alignments and tile; extents, bias, residual and activations are arguments
-(collage/runtime/cuda/cutlass). The tiles are those of TVM's and CUTLASS's own generators that are furthest apart: a
-large one for products that fill the device, a small one for those that do not, and one that divides k as well.
+(collage/runtime/cuda/cutlass/kernels). The tiles are those of TVM's and CUTLASS's own generators that are furthest
+apart: a large one for products that fill the device, a small one for those that do not, and one that divides k as well.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ class Computation:
     kind: "gemm" or "conv2d".
     dtype: of all operands and of the result.
     column_major: whether the rows of B lie one element apart, as transposed weights have them; of a GEMM.
-    sizes: the fields of `Problem` in collage/runtime/cuda/cutlass/kernel.h, without the activations.
+    sizes: the fields of `Problem` in collage/runtime/cuda/cutlass/kernels/kernel.h, without the activations.
     operands: "a", "b" and, where there are, "column_bias", "row_bias", "residual" -> Relax expression.
     epilogue: the activations, and what they are applied to.
     """

@@ -12,8 +12,8 @@ from tvm import s_tir
 
 from collage.backends.tvm.convolution import PADDED
 from collage.backends.tvm.schedule.blocks import Axis, Block
+from collage.backends.tvm.schedule.machine import Machine, attempt, blocks_of, is_worth_threads
 from collage.backends.tvm.schedule.rows import runs_along_rows, split_into_lanes, vectorize_lanes
-from collage.backends.tvm.schedule.rules import Machine, attempt, blocks_of, is_worth_threads
 from collage.backends.tvm.schedule.tile import tile
 
 #: Reductions of at most this many elements keep their initial value inside: LLVM unrolls them, and makes vectors

@@ -13,7 +13,7 @@ from typing import Any
 from tvm import s_tir, tirx
 
 from collage.backends.tvm.schedule.blocks import Block
-from collage.backends.tvm.schedule.rules import Machine, blocks_of, is_worth_threads
+from collage.backends.tvm.schedule.machine import Machine, blocks_of, is_worth_threads
 
 #: Shorter rows that no vector divides are reduced in one chain.
 SHORT_ROW = 32

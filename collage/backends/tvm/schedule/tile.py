@@ -18,7 +18,7 @@ from tvm.ir import Range
 
 from collage.backends.tvm.convolution import PADDED, ROWS
 from collage.backends.tvm.schedule.blocks import Axis, Block
-from collage.backends.tvm.schedule.rules import PARALLEL_WORK, Machine
+from collage.backends.tvm.schedule.machine import PARALLEL_WORK, Machine
 
 #: Fused multiply-adds in the unrolled body of the innermost loop: more only costs compile time.
 UNROLLED = 160

@@ -1,5 +1,5 @@
 /*!
- * A kernel library (collage/runtime/cuda/cutlass/kernel.h) on host memory, by plain loops in double precision.
+ * A kernel library (collage/runtime/cuda/cutlass/kernels/kernel.h) on host memory, by plain loops in double precision.
  *
  * As a kernel that divides k does, it wants a workspace and leaves it dirty; ROUNDS makes it as slow as a bad tile, and with
  * none it refuses when it is launched.

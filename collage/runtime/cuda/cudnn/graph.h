@@ -1,11 +1,11 @@
 /*!
- * From a problem to the plans that run it: the plans of each stage of each form of cudnn_forms.h are built and timed, by
+ * From a problem to the plans that run it: the plans of each stage of each form of forms.h are built and timed, by
  * device events on memory of their own, and the fastest kept as they are: building a plan can take seconds.
  */
 #ifndef COLLAGE_RUNTIME_CUDA_CUDNN_GRAPH_H_
 #define COLLAGE_RUNTIME_CUDA_CUDNN_GRAPH_H_
 
-#include "cudnn_forms.h"
+#include "forms.h"
 
 #include <optional>
 

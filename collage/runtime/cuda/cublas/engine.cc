@@ -4,7 +4,7 @@
  * cuBLASLt's heuristic proposes algorithms; the first ones are timed when the partition's function is made, unless the
  * header brings a "choice" of this library version (choices.py remembers them). After that a call allocates nothing.
  */
-#include "cublas_problem.h"
+#include "problem.h"
 
 #include <algorithm>
 

@@ -1,17 +1,17 @@
 /*!
- * Runs a partition by the CUTLASS kernels that its blob carries (cutlass_libraries.py, cutlass/kernel.h).
+ * Runs a partition by the CUTLASS kernels that its blob carries (libraries.py, kernels/kernel.h).
  *
  * A kernel library is compiled for one tile shape; which is the fastest depends on the extents. Where there are several
  * they are timed once, on scratch memory, when the partition's function is made; `collage.cuda.cutlass.choice` tells what
  * was found, so that the compiling side ships the winner alone.
  */
-#include "cutlass/kernel.h"
+#include "kernels/kernel.h"
 
 #include <tvm/ffi/reflection/registry.h>
 
 #include <algorithm>
 
-#include "partition.h"
+#include "../partition.h"
 
 namespace collage {
 namespace cuda {

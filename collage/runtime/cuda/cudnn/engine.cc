@@ -1,11 +1,11 @@
 /*!
  * The cuDNN engine: partitions of the cuDNN backend as functions. What is computed is read from the blob
- * (cudnn_problem.h); how is cuDNN's graph API's matter (cudnn_graph.h).
+ * (problem.h); how is cuDNN's graph API's matter (graph.h).
  *
  * Plans are timed when the partition's function is made, unless the header brings a "choice" of this library version
  * (choices.py remembers them). After that a call allocates nothing.
  */
-#include "cudnn_graph.h"
+#include "graph.h"
 
 #include <tvm/ffi/reflection/registry.h>
 

@@ -13,8 +13,6 @@ left is a sequence of loop nests.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import tvm
@@ -23,64 +21,19 @@ from tvm.s_tir.dlight.analysis import normalize_prim_func
 
 from collage.backends.tvm.convolution import PADDED, ROWS
 from collage.backends.tvm.schedule.blocks import Block
-
-#: Launching a parallel loop costs 5 to 10 microseconds; below this many cheap element operations, one thread is faster.
-PARALLEL_WORK = 32 * 1024
-#: A transcendental function counts as this many cheap operations.
-HEAVY = 8
-
-
-@dataclass(frozen=True)
-class Machine:
-    """What the rules know of the processor.
-
-    Attributes
-    ----------
-    vector_bits: width of its vector registers.
-    registers: how many it has.
-    threads: that kernels run on.
-    """
-
-    vector_bits: int
-    registers: int
-    threads: int
-
-    @classmethod
-    def of(cls, target: tvm.target.Target) -> Machine:
-        bits = max(int(tvm.target.codegen.llvm_get_vector_width(target)), 128)
-        return cls(bits, 32 if bits >= 512 else 16, int(target.attrs.get("num-cores", 1)))
-
-    def lanes(self, dtype: Any) -> int:
-        """Elements per vector register."""
-        return max(self.vector_bits // max(int(tvm.DataType(str(dtype)).bits), 8), 1)
-
-
-Step = Callable[[s_tir.Schedule, Machine], bool]
+from collage.backends.tvm.schedule.machine import Machine, attempt, blocks_of
+from collage.backends.tvm.schedule.nests import schedule_nests
+from collage.backends.tvm.schedule.rows import schedule_rows
 
 
 def schedule(func: tvm.tirx.PrimFunc, target: tvm.target.Target) -> tvm.tirx.PrimFunc:
     """The kernel, scheduled by the first rule that takes it; as it is when none does."""
-    from collage.backends.tvm.schedule.nests import schedule_nests
-    from collage.backends.tvm.schedule.rows import schedule_rows
-
     machine = Machine.of(target)
     normal = attempt(s_tir.Schedule(tvm.IRModule({"main": func})), normalize, machine)
     if normal is None:
         return func
     done = attempt(normal, schedule_rows, machine) or schedule_nests(normal, machine)
     return done.mod["main"].with_attrs(dict(func.attrs.items()))
-
-
-def attempt(sch: s_tir.Schedule, step: Step, machine: Machine) -> s_tir.Schedule | None:
-    """A copy of the schedule after a step; None when the step declines, or asks for what the kernel does not allow.
-
-    Handles of blocks and loops are good for the copy as well.
-    """
-    trial = sch.copy()
-    try:
-        return trial if step(trial, machine) else None
-    except (RuntimeError, ValueError, TypeError, IndexError, KeyError):
-        return None
 
 
 def normalize(sch: s_tir.Schedule, machine: Machine) -> bool:
@@ -124,7 +77,7 @@ def _worth_inlining(sch: s_tir.Schedule, rv: Any) -> bool:
     if not consumers or any(not consumer.regular for consumer in consumers):
         return False
     if block.heavy_calls and any(consumer.heavy_calls for consumer in consumers):
-        return False  # functions of functions do not become vector arithmetic (`tvm_math`)
+        return False  # functions of functions do not become vector arithmetic (`vector_math`)
     copies_only = not block.condition_vars and len(block.loads) <= 1 and block.heavy_calls == 0
     if all(not consumer.reduced for consumer in consumers):
         repeated = sum(consumer.elements for consumer in consumers) > block.elements
@@ -136,14 +89,3 @@ def _worth_inlining(sch: s_tir.Schedule, rv: Any) -> bool:
 
 def _is_cast_or_copy(block: Block) -> bool:
     return len(block.stores) == 1 and isinstance(block.stores[0].value, tvm.ir.TensorLoad)
-
-
-def blocks_of(sch: s_tir.Schedule) -> list[Any]:
-    """The blocks of the kernel, in program order."""
-    root = sch.get_sblock(sch.mod["main"].body.block.name_hint)
-    return list(sch.get_child_blocks(root))
-
-
-def is_worth_threads(block: Block, machine: Machine) -> bool:
-    """Whether a nest has enough work for a parallel launch."""
-    return machine.threads > 1 and block.elements * (1 + HEAVY * block.heavy_calls) >= PARALLEL_WORK

@@ -6,7 +6,7 @@
 #ifndef COLLAGE_RUNTIME_CUDA_CUDNN_FORMS_H_
 #define COLLAGE_RUNTIME_CUDA_CUDNN_FORMS_H_
 
-#include "cudnn_stage.h"
+#include "stage.h"
 
 #include <algorithm>
 #include <numeric>

@@ -1,5 +1,5 @@
 /*!
- * What the runner (../cutlass.cc) and a kernel library say to each other.
+ * What the runner (../engine.cc) and a kernel library say to each other.
  *
  * A kernel library is a shared object with one compiled CUTLASS kernel: one tile shape for one combination of dtypes,
  * layouts and alignments. Extents, strides, bias, residual and activations are arguments, so that all partitions of a

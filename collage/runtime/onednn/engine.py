@@ -8,35 +8,37 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
 
 from collage.errors import CompiledModelError
-from collage.runtime.host_engine import HostEngine
+from collage.runtime.engine import Run
+from collage.runtime.host_engine import FLAGS, HostEngine
 
 _LIBRARY = ("onednn-cpu-gomp", "lib/libdnnl.so.3")
 _HEADER = ("onednn-devel-cpu-gomp", "include/oneapi/dnnl/dnnl.h")
 _INSTALL = "`pip install collage-tvm[onednn]`"
 
 
-def create(blob: bytes, options: Mapping[str, Any]) -> Callable[..., None]:
-    """The function that runs `blob`; see `collage.runtime.engines.create`.
+class OneDNNEngine(HostEngine):
+    """The engine; oneDNN is loaded before it is asked for functions."""
 
-    Raises
-    ------
-    CompiledModelError: oneDNN is not installed or cannot be loaded, the engine has to be compiled and cannot be, or it
-        does not take the partition.
-    """
-    _load()
-    return ENGINE.create(blob, options)
+    def create(self, blob: bytes, options: Mapping[str, Any]) -> Run:
+        _load()
+        return super().create(blob, options)
+
+    def missing(self) -> str:
+        return _missing(_LIBRARY)
+
+    def missing_to_compile(self) -> str:
+        return _missing(_LIBRARY, _HEADER) or super().missing_to_compile()
 
 
-def missing() -> str:
-    """What has to be installed to compile for oneDNN; "" when nothing is missing."""
-    absent = [package for package, name in (_LIBRARY, _HEADER) if _file(package, name) is None]
+def _missing(*wanted: tuple[str, str]) -> str:
+    absent = [package for package, name in wanted if _file(package, name) is None]
     return f"{' and '.join(absent)} not installed: {_INSTALL}" if absent else ""
 
 
@@ -49,7 +51,7 @@ def version() -> str:
 def _load() -> None:
     path = _file(*_LIBRARY)
     if path is None:
-        raise CompiledModelError(f"the model needs oneDNN, which is not installed: {_INSTALL}")
+        raise CompiledModelError(_missing(_LIBRARY))
     try:
         ctypes.CDLL(str(path))  # the engine finds it by its name
     except OSError as error:
@@ -73,9 +75,4 @@ def _file(package: str, name: str) -> Path | None:
     return next((path for path in found if path.as_posix().endswith(f"/{name}") and path.exists()), None)
 
 
-ENGINE = HostEngine(
-    "onednn",
-    Path(__file__).with_name("engine.cc"),
-    ("-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math"),
-    _headers,
-)
+ENGINE = OneDNNEngine("onednn", Path(__file__).with_name("engine.cc"), FLAGS, _headers)

@@ -8,7 +8,7 @@
 #ifndef COLLAGE_RUNTIME_CUDA_CUDNN_STAGE_H_
 #define COLLAGE_RUNTIME_CUDA_CUDNN_STAGE_H_
 
-#include "cudnn_problem.h"
+#include "problem.h"
 
 #define CUDNN_FRONTEND_SKIP_JSON_LIB
 #define NV_CUDNN_FRONTEND_USE_DYNAMIC_LOADING

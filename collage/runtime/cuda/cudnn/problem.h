@@ -1,5 +1,5 @@
 /*!
- * What a partition asks of cuDNN, read from its blob's header: the C++ side of collage/backends/cuda/cudnn_problem.py.
+ * What a partition asks of cuDNN, read from its blob's header: the C++ side of collage/backends/cuda/cudnn/patterns.py.
  *
  * Tensors are numbered: the operands in the order of their roles' names, then the result. A call of the partition gives one
  * pointer for each.
@@ -7,7 +7,7 @@
 #ifndef COLLAGE_RUNTIME_CUDA_CUDNN_PROBLEM_H_
 #define COLLAGE_RUNTIME_CUDA_CUDNN_PROBLEM_H_
 
-#include "partition.h"
+#include "../partition.h"
 
 #include <map>
 #include <memory>

@@ -8,7 +8,7 @@
 #ifndef COLLAGE_RUNTIME_CUDA_CUBLAS_PROBLEM_H_
 #define COLLAGE_RUNTIME_CUDA_CUBLAS_PROBLEM_H_
 
-#include "partition.h"
+#include "../partition.h"
 
 #include <cublasLt.h>
 

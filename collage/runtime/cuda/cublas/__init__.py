@@ -1,0 +1,1 @@
+"""The `cublas` engine: matrix products by cuBLASLt."""

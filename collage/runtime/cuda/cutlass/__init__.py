@@ -1,0 +1,1 @@
+"""The `cutlass` engine: products by kernels that blobs carry."""
