@@ -1,0 +1,1 @@
+"""A package of somebody else's, with a backend and an engine in C++ of its own."""
