@@ -1,0 +1,61 @@
+"""OnnxBackend: regions of operators that a library runs as ONNX models."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from collage.backends.base import Availability, Backend, Style
+from collage.backends.onnx.export import export_onnx, unsupported_reason
+from collage.runtime import engines
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+    from collage.rules.base import PartitionRule
+
+
+class OnnxBackend(Backend):
+    """A graph-style backend; a subclass says which distribution it needs, and what its library does not take.
+
+    Attributes
+    ----------
+    distribution
+        What holds the library, as it is installed.
+    """
+
+    style: ClassVar[Style] = "graph"
+    distribution: ClassVar[str]
+
+    def availability(self) -> Availability:
+        missing = engines.find(self.engine_name).missing()
+        return Availability(not missing, missing)
+
+    def version(self) -> str:
+        return version(self.distribution)
+
+    def rule(self) -> PartitionRule:
+        from collage.rules.trees import graph_rule
+
+        return graph_rule(lambda node: self.refusal(node) is None)
+
+    def refusal(self, node: Any) -> str | None:
+        """Why the library does not run a node (or a Relax expression) with the results that TVM gives; None when it
+        does.
+        """
+        return unsupported_reason(node)
+
+    def export(self, function: Any) -> ModelProto:
+        """The ONNX model of a `Codegen` function.
+
+        Raises
+        ------
+        CodegenError
+            ONNX does not have its operators.
+        """
+        return export_onnx(function, name=str(function.attrs["global_symbol"]))
+
+    def engine_blob(self, function: Any) -> bytes:
+        """The partition as a serialised ONNX model."""
+        blob: bytes = self.export(function).SerializeToString()
+        return blob
