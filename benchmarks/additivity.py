@@ -1,9 +1,9 @@
-"""Do costs add up? Partitions alone against the whole, in one process and by turns: `python -m benchmarks.additivity`.
+"""Additivity of costs: partitions alone against the whole, all interleaved: `python -m benchmarks.additivity`.
 
-The costs in the records are taken one after the other, over minutes in which the machine becomes faster and slower;
-compared with an end-to-end latency of later, that drift is in the error. Here a searched plan and each of its
-partitions alone (timed as candidates are: cold) take turns, so that whatever slows one slows all. The table shows the
-whole over the sum of the parts, less 1, with the 95% interval of its median over the turns; and beside it the same for
+The costs in the records were taken one after the other, over minutes in which the machine drifts; compared with a later
+end-to-end latency, that drift is part of the error. Here the runs of a searched plan and of each of its partitions
+alone (timed cold, as candidates are) are interleaved, so that a disturbance slows all of them. The table shows the
+whole over the sum of the parts, less 1, with the 95% interval of its median over the rounds; and beside it the same for
 the costs as they are in the records.
 """
 
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.worker:
         print(json.dumps(measure(options.names[0], options.records, options.turns)))
         return
-    table = Table("network", "partitions", "whole / parts by turns - 1", "95% interval", "whole / recorded costs - 1")
+    table = Table("network", "partitions", "whole / parts here - 1", "95% interval", "whole / recorded costs - 1")
     for name in options.names:
         command = [sys.executable, "-m", "benchmarks.additivity", name, "--worker"]
         command += ["--records", str(options.records), "--turns", str(options.turns)]

@@ -4,8 +4,8 @@ timed.
     python -m benchmarks.networks [NAME ...] --records records.db --out results.jsonl
 
 Each step is a process of its own: building the ONNX file, `collage tune`, and running the compiled model in a process
-that imports only `collage.runtime`. End-to-end latencies come from the confirmation, where all plans take turns;
-only their ratios mean anything.
+that imports only `collage.runtime`. End-to-end latencies come from the confirmation, where all plans are interleaved;
+only their ratios are comparable between runs.
 """
 
 from __future__ import annotations
@@ -60,13 +60,12 @@ def bench(name: str, records: Path, folder: Path, again: bool) -> dict[str, Any]
         second_s = time.monotonic() - started
     found = json.loads(plan.read_text())
     error, modules = _run_compiled(onnx_file, library, folder / name)
-    rivals = {r["name"]: r for r in found["confirmation"]["rivals"]}
-    # Of runs that followed each other: the machine drifts between those of one plan and all of another. A plan that was
-    # stopped early, far behind, has its median only.
-    shipped = rivals[found["choice"]]["latency"]["seconds"]
+    plans = {r["name"]: r for r in found["confirmation"]["rivals"]}
+    # Ratios are of interleaved runs, because the machine drifts. A plan that was stopped early has its median only.
+    shipped = plans[found["choice"]]["latency"]["seconds"]
     ratios = {
         n: 1 / r["ratio"][0] if r["ratio"] else shipped / r["latency"]["seconds"]
-        for n, r in rivals.items()
+        for n, r in plans.items()
         if r["latency"]["seconds"] != "invalid"
     }
     singles = {n: ratio for n, ratio in ratios.items() if n.endswith(" alone")}
@@ -80,7 +79,7 @@ def bench(name: str, records: Path, folder: Path, again: bool) -> dict[str, Any]
         "ratio_to_best_single": max(singles.values()),
         "ratio_to_each": singles,
         "searched_to_best_single": max(singles.values()) / ratios["collage"],
-        "additive_error": rivals["collage"]["latency"]["seconds"] / found["corrected_cost"]["seconds"] - 1.0,
+        "additive_error": plans["collage"]["latency"]["seconds"] / found["corrected_cost"]["seconds"] - 1.0,
         "rounds": found["rounds"],
         "relative_error_to_onnxruntime": error,
         "modules_in_fresh_process": modules,

@@ -1,12 +1,11 @@
-"""What it costs when backends take turns, each with a thread pool of its own: `python -m benchmarks.thread_pools`.
+"""Cost of two backends with a thread pool each, called in alternation: `python -m benchmarks.thread_pools`.
 
-One convolution on each of two backends, of about a millisecond and of several (`--channels`): alone, over and over, and
-by turns (A B A B). The ratio of the time by turns
-to the sum of the times alone is 1 when the pools leave each other in peace. A pool whose workers poll for the next
-task after the last one holds processors that the other pool needs. All three measurements are repeated, one after the
-other, so that what else the machine does falls on all alike; the table shows the median ratio and its 95% confidence
-interval. Taking turns also costs cache: two convolutions hold twice the data. A backend that takes turns with a second
-convolution of its own shows how much, and is the row to compare with.
+One convolution on each of two backends, of about a millisecond and of several (`--channels`): each alone, repeatedly,
+and both interleaved (A B A B). The ratio of the interleaved time to the sum of the times alone is 1 when the pools do
+not disturb each other. A pool whose workers poll for the next task after the last one holds processors that the other
+pool needs. The three measurements alternate, so that other load affects them equally; the table shows the median ratio
+and its 95% confidence interval. Interleaving also costs cache: two convolutions hold twice the data. The row of a
+backend with a second convolution of its own shows that share, and is the one to compare with.
 
 TVM reads the environment when its pool starts, so that each setting (`--spin`, the number of polls) is measured in a
 process of its own. `default` is what TVM does when nothing is set.
@@ -32,7 +31,7 @@ from collage.runtime.threads import default_threads
 
 #: Calls per repetition and measurement.
 CALLS = 5
-#: Ratio that the project allows itself.
+#: The goal for the ratio.
 GOAL = 1.05
 _SPIN = "TVM_THREAD_POOL_SPIN_COUNT"
 
@@ -52,7 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.worker:
         print(json.dumps(measure(options.backends, options.threads, options.repeats, options.channels[0])))
         return
-    table = Table("setting", "channels", "pair", "alone (ms)", "by turns (ms)", "ratio", "95% interval", f"<= {GOAL}")
+    titles = ("setting", "channels", "pair", "alone (ms)", "interleaved (ms)", "ratio", "95% interval", f"<= {GOAL}")
+    table = Table(*titles)
     for setting, channels in product(options.spin, options.channels):
         for pair, row in _in_own_process(options, setting, channels).items():
             ratio, low, high = row["ratio"]
@@ -64,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def measure(backends: Sequence[str] | None, threads: int, repeats: int, channels: int) -> dict[str, dict[str, Any]]:
-    """Pair -> median seconds of each alone and of both by turns, and the ratio with its interval."""
+    """Pair -> median seconds of each alone and of both interleaved, and the ratio with its interval."""
     from collage.measure.statistics import paired_ratio
 
     names = backends or available()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import replace
 from pathlib import Path
 from threading import Thread
@@ -13,6 +14,7 @@ import pytest
 import tvm
 from cuda_emulation import DEVICE, Emulation, emulation
 
+from benchmarks.gpu.contestant import _CudaClock, _turn
 from collage.confirm.contest import Confirmation, Rival
 from collage.confirm.launches import launch_bound, launch_notes
 from collage.cost import Cost
@@ -81,6 +83,13 @@ def test_one_long_run_is_a_sample(emulation: Emulation) -> None:
 def test_whole_calls_are_timed_as_they_run(emulation: Emulation) -> None:
     _, seconds, runs, written = sampled(emulation, DeviceProtocol(span="call", weights="hot"))
     assert runs == 1 and written == 0 and seconds > 0
+
+
+def test_the_races_of_benchmarks_read_the_same_events(emulation: Emulation) -> None:
+    timed = _turn(lambda: time.sleep(0.002), _CudaClock(), 4)
+    assert len(timed.call) == len(timed.device) == 4
+    assert all(0.002 <= device <= call for call, device in zip(timed.call, timed.device, strict=True))
+    assert timed.pipelined >= 0.002
 
 
 def test_a_failed_call_says_which_and_why(emulation: Emulation) -> None:
