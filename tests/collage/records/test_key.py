@@ -35,7 +35,7 @@ OTHER = {
 class StubBackend:
     """As much of a backend as keys depend on."""
 
-    engine = ""
+    engine_name = ""
 
     def __init__(self, name: str, version: str = "1", **configuration: object) -> None:
         self.name, self._version, self._configuration = name, version, configuration
