@@ -23,7 +23,6 @@ from collage.progress import Reporter
 from collage.records import Record, RecordDatabase
 from collage.records.key import Device
 from collage.runtime.device_info import DeviceInfo, describe_device
-from estimators.cost_model.errors import ReportingCostModel
 from estimators.cost_model.model import CostModel
 from estimators.cost_model.shipped import shipped
 
@@ -93,21 +92,21 @@ class LearnedEstimator(Trainable):
         seed: int = 0,
         configurations: Configurations = "newest",
         **parameters: Any,
-    ) -> ReportingCostModel:
+    ) -> CostModel:
         """A fitted model; further `parameters` are those of `CostModel`."""
         ours, others = list(records), list(designed)
         marks = [False] * len(ours) + [True] * len(others)
-        model = ReportingCostModel(seed=seed, configurations=configurations, **parameters)
+        model = CostModel(seed=seed, configurations=configurations, **parameters)
         return model.fit([*ours, *others], designed=marks)
 
     @classmethod
-    def calibrate(cls, records: Iterable[Record], model: str | os.PathLike[str] | None = None) -> ReportingCostModel:
+    def calibrate(cls, records: Iterable[Record], model: str | os.PathLike[str] | None = None) -> CostModel:
         """A saved model (None: the one that ships for a machine like that of the records), adapted to records."""
         given = list(records)
         if model is not None:
-            return ReportingCostModel.load(model).calibrated(given)
+            return CostModel.load(model).calibrated(given)
         device = next((record.device for record in given if record.device), {})
-        return shipped(device, ReportingCostModel).calibrated(given)
+        return shipped(device).calibrated(given)
 
     def knows(self, backend: str) -> bool:
         """Whether the model, or the fallback, has costs of a backend; raises as `estimate` without a model."""

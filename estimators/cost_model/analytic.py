@@ -4,22 +4,22 @@ A kernel costs a constant (dispatch, waking threads), its arithmetic over a rate
 tensor that enters or leaves costs a conversion of layouts; all are added up (the alpha-beta model of Hockney 1994,
 kernel by kernel). The costs per unit of work are never negative, and fitted by non-negative least squares (Lawson and
 Hanson 1974) on relative errors, with weights that turn those into absolute errors of the logarithm (iteratively
-reweighted). Being linear and monotone it says something sensible of sizes and mixtures that no record is near, which
-trees cannot.
+reweighted). Being linear and monotone it extrapolates to sizes and mixtures that no record is near, which trees
+cannot.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
 from scipy.optimize import nnls  # type: ignore[import-untyped]
 
 from estimators.features.columns import FIRST_COLUMN, WORK, WORK_NAMES
 
 _REWEIGHTINGS = 6
-#: Log errors beyond this pull no harder: outliers must not bend the rates.
+#: Larger log errors have no larger effect: outliers must not bend the rates.
 _CLIP = 0.4
 #: Ridge penalty, in units of the columns' norms: splits work that always comes together.
 _RIDGE = 0.1
@@ -28,38 +28,40 @@ _LEAST = 1e-7
 _STARTS = list(FIRST_COLUMN.values())
 
 
-@dataclass(frozen=True)
 class Analytic:
     """Fitted costs per unit of work.
 
-    Attributes
+    Parameters
     ----------
-    costs: float64 (`WORK`,): factors on the nominal seconds of `FeatureTable.work`, not negative.
-    seen: bool (`WORK`,): whether there was such work in the training set; of other work the cost is that of work that
+    costs
+        float64 (`WORK`,): factors on the nominal seconds of `FeatureTable.work`, not negative.
+    seen
+        bool (`WORK`,): whether there was such work in the training set; other work costs as much as work that
         resembles it.
     """
 
-    costs: np.ndarray
-    seen: np.ndarray
+    def __init__(self, costs: np.ndarray, seen: np.ndarray) -> None:
+        self.costs = costs
+        self.seen = seen
 
     @classmethod
     def fit(cls, work: np.ndarray, log_seconds: np.ndarray, weights: np.ndarray) -> Analytic:
         """Fit to workloads: their work, latencies and weights."""
         seen = work.max(axis=0) > 0
-        held, seconds = work[:, seen], np.exp(log_seconds)
+        given, seconds = work[:, seen], np.exp(log_seconds)
         factors = 1.0 / seconds
         costs = np.zeros(len(WORK))
         for _ in range(_REWEIGHTINGS):
             scale = factors * np.sqrt(weights)
-            scaled = held * scale[:, None]
+            scaled = given * scale[:, None]
             norms = np.maximum(np.linalg.norm(scaled, axis=0), 1e-12)
-            left = np.vstack([scaled / norms, _RIDGE * np.eye(held.shape[1])])
-            right = np.concatenate([seconds * scale, np.zeros(held.shape[1])])
-            # The triangle of their QR decomposition poses the same problem in as many rows as there are columns.
+            left = np.vstack([scaled / norms, _RIDGE * np.eye(given.shape[1])])
+            right = np.concatenate([seconds * scale, np.zeros(given.shape[1])])
+            # The triangle of the QR decomposition is the same problem with as many rows as columns.
             small: np.ndarray = np.linalg.qr(np.column_stack([left, right]), mode="r")  # type: ignore[assignment]
-            found, _ = nnls(small[:, :-1], small[:, -1], maxiter=50 * held.shape[1])
+            found, _ = nnls(small[:, :-1], small[:, -1], maxiter=50 * given.shape[1])
             costs[seen] = found / norms
-            factors = _factors(np.maximum(held @ costs[seen], _LEAST), seconds)
+            factors = _factors(np.maximum(given @ costs[seen], _LEAST), seconds)
         known = np.flatnonzero(seen).tolist()
         for column in np.flatnonzero(~seen).tolist():
             like = [costs[i] for i in known if _alike(i, column)]
@@ -73,21 +75,21 @@ class Analytic:
         shares = np.add.reduceat(parts, _STARTS, axis=1) / seconds[:, None]
         return np.log(seconds), shares, parts[:, ~self.seen].sum(axis=1) / seconds
 
-    def as_dict(self) -> dict[str, list[float | bool]]:
+    def to_builtins(self) -> dict[str, tuple[float, bool]]:
         """By name of work: its cost, and whether it was seen."""
-        return {name: [float(self.costs[i]), bool(self.seen[i])] for i, name in enumerate(WORK_NAMES)}
+        return dict(zip(WORK_NAMES, zip(self.costs.tolist(), self.seen.tolist(), strict=True), strict=True))
 
     @classmethod
-    def from_dict(cls, content: Mapping[str, Sequence[float | bool]]) -> Analytic:
-        """The inverse. Raises KeyError, TypeError or ValueError where the content is something else."""
-        costs = np.array([content[name][0] for name in WORK_NAMES], dtype=float)
-        if not (np.isfinite(costs).all() and (costs >= 0).all()):
-            raise ValueError("the costs of work are finite and not negative")
-        return cls(costs, np.array([content[name][1] for name in WORK_NAMES], dtype=bool))
+    def from_builtins(cls, content: Any) -> Analytic:
+        """The inverse. Raises ValueError where the content is something else."""
+        given = msgspec.convert(content, dict[str, tuple[Annotated[float, msgspec.Meta(ge=0.0, le=1e300)], bool]])
+        if not given.keys() >= set(WORK_NAMES):
+            raise ValueError("the costs of some work are missing")
+        return cls(np.array([given[name][0] for name in WORK_NAMES]), np.array([given[name][1] for name in WORK_NAMES]))
 
 
 def _factors(predicted: np.ndarray, seconds: np.ndarray) -> np.ndarray:
-    """What to multiply residuals in seconds with: then they are errors of the logarithm, large ones pulling less."""
+    """Factors that make residuals in seconds errors of the logarithm, of which large ones have less weight."""
     errors = np.log(predicted / seconds)
     close = np.abs(errors) < 1e-3
     factors = np.where(close, 1.0 / seconds, errors / np.where(close, 1.0, predicted - seconds))

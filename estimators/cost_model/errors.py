@@ -1,33 +1,30 @@
-"""How wrong a cost model is, by backend and by operator class, on networks that it had not seen."""
+"""Errors of a cost model, by backend and by operator class, on networks that it had not seen."""
 
 from __future__ import annotations
 
 import numpy as np
 from scipy.stats import spearmanr  # type: ignore[import-untyped]
 
-from collage.errors import CollageError
 from collage.estimate import ErrorReport, ErrorRow
-from estimators.cost_model.model import CostModel
+from estimators.cost_model.data.training_set import TrainingSet
+from estimators.cost_model.fit import HeldOut
 from estimators.features.operator import operator_class
 
 
-class ReportingCostModel(CostModel):
-    """A cost model that states its errors: a `collage.estimate.TrainedModel`."""
-
-    def errors(self) -> ErrorReport:
-        """Raises CollageError for a model that was loaded: the records it was fitted to are not in its file."""
-        data, held = getattr(self, "training_set_", None), getattr(self, "held_", None)
-        if data is None or held is None:
-            raise CollageError("only a model that was just fitted knows its cross-validated errors")
-        backends = np.array([r.key.backend for r in data.records])
-        classes = np.array([operator_class(r.operators) for r in data.records])
-        everything = np.ones(len(backends), dtype=bool)
-        selections = [("all", everything)]
-        selections += [(str(name), backends == name) for name in np.unique(backends)]
-        selections += [(str(name), classes == name) for name in np.unique(classes)]
-        truth, predicted, half = data.log_seconds, held.log_seconds, held.half_widths
-        rows = tuple(_row(name, truth[at], predicted[at], half[at]) for name, at in selections)
-        return ErrorReport(rows=rows, networks=len(np.unique(data.groups)))
+def error_report(data: TrainingSet, held_out: HeldOut) -> ErrorReport:
+    """The errors of held-out predictions; an operator class is that of a workload's anchors, else of its first
+    operator.
+    """
+    backends = np.array([r.key.backend for r in data.records])
+    classes = np.array([operator_class(r.operators) for r in data.records])
+    selections = [("all", np.ones(len(backends), dtype=bool))]
+    selections += [(str(name), backends == name) for name in np.unique(backends)]
+    selections += [(str(name), classes == name) for name in np.unique(classes)]
+    truth, predicted, half = data.log_seconds, held_out.log_seconds, held_out.half_widths
+    return ErrorReport(
+        rows=tuple(_row(name, truth[at], predicted[at], half[at]) for name, at in selections),
+        networks=len(np.unique(data.groups)),
+    )
 
 
 def _row(name: str, truth: np.ndarray, predicted: np.ndarray, half: np.ndarray) -> ErrorRow:

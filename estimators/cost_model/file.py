@@ -1,61 +1,101 @@
-"""Cost models on disk: one JSON file, data and nothing else, so that loading one executes nothing.
-
-| field | meaning |
-|---|---|
-| `format`, `version` | `collage-cost-model` and the version of this schema |
-| `feature_version`, `work_features`, `total_features` | which features the model takes, in their order |
-| `libraries` | versions of what made the model |
-| `training` | fingerprint and number of the records, and what was left out |
-| `device`, `device_info`, `protocol` | where and how the latencies were measured |
-| `parameters` | the model's constructor parameters |
-| `backends` | backend -> its costs per unit of work, trees (XGBoost's own JSON), quantile, shift, reach |
-| `contrasts` | two backends and trees, for each two that take the same workloads |
-| `calibrations` | backend -> coefficients and widening, where the model was adapted to another machine |
-"""
+"""Cost models on disk: one JSON file, data and nothing else, so that loading one executes nothing."""
 
 from __future__ import annotations
 
 import gzip
-import json
 import os
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from collage.errors import CollageError
+from estimators.cost_model.analytic import Analytic
+from estimators.cost_model.backend import BackendModel
+from estimators.cost_model.calibration import Calibration
+from estimators.cost_model.pairwise_ratio import PairwiseRatio
+from estimators.cost_model.trees import Trees
 from estimators.features.columns import FEATURE_VERSION, TOTAL_NAMES, WORK_NAMES
 
 FORMAT = "collage-cost-model"
 VERSION = 3
-_FIELDS = {
-    "libraries": dict,
-    "training": dict,
-    "device": str,
-    "device_info": dict,
-    "protocol": str,
-    "parameters": dict,
-    "backends": dict,
-    "contrasts": list,
-    "calibrations": dict,
-}
 
 
-def write_model(path: str | os.PathLike[str], content: Mapping[str, Any]) -> None:
+class Header(msgspec.Struct, frozen=True):
+    """What says whether a file can be read, and of which machine it is.
+
+    Attributes
+    ----------
+    format, version
+        `collage-cost-model`, and the version of this schema.
+    feature_version, work_features, total_features
+        Which features the model takes, in their order.
+    device_info
+        The machine on which the latencies were measured.
+    parameters
+        The model's constructor parameters.
+    """
+
+    format: Any = None
+    version: Any = None
+    feature_version: Any = None
+    work_features: Any = None
+    total_features: Any = None
+    device_info: dict[str, Any] = {}
+    parameters: dict[str, Any] = {}
+
+
+class ModelFile(msgspec.Struct, frozen=True, eq=False, kw_only=True, rename={"ratios": "contrasts"}):
+    """A model file; the first five fields, `device_info` and `parameters` are those of `Header`.
+
+    Attributes
+    ----------
+    libraries
+        Versions of what made the model.
+    training
+        Fingerprint and number of the records, and what was left out.
+    device, protocol
+        Where and how the latencies were measured.
+    backends
+        Backend -> its model.
+    ratios
+        Two backends and trees, for each two that take the same workloads.
+    calibrations
+        Backend -> calibration, where the model was adapted to another machine.
+    """
+
+    format: str = FORMAT
+    version: int = VERSION
+    feature_version: int = FEATURE_VERSION
+    work_features: tuple[str, ...] = WORK_NAMES
+    total_features: tuple[str, ...] = TOTAL_NAMES
+    libraries: dict[str, str]
+    training: dict[str, Any]
+    device: str
+    device_info: dict[str, Any]
+    protocol: str
+    parameters: dict[str, Any]
+    backends: dict[str, BackendModel]
+    ratios: tuple[PairwiseRatio, ...]
+    calibrations: dict[str, Calibration]
+
+    def __post_init__(self) -> None:
+        if not {name for ratio in self.ratios for name in (ratio.first, ratio.second)} <= set(self.backends):
+            raise ValueError("its contrasts are of backends that it does not know")
+
+
+def write_model(path: str | os.PathLike[str], content: ModelFile) -> None:
     """Write a model; the file is replaced only once the new one is whole. A name that ends in `.gz` compresses it.
 
     Raises
     ------
-    CollageError: it cannot be written.
+    CollageError
+        It cannot be written.
     """
     target = Path(path).expanduser()
-    header = {
-        "format": FORMAT,
-        "version": VERSION,
-        "feature_version": FEATURE_VERSION,
-        "work_features": list(WORK_NAMES),
-        "total_features": list(TOTAL_NAMES),
-    }
-    text = json.dumps({**header, **content}, separators=(",", ":"), allow_nan=False).encode()
+    text = msgspec.json.encode(content, enc_hook=lambda part: part.to_builtins())
     partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
     try:
         partial.write_bytes(gzip.compress(text, mtime=0) if target.suffix == ".gz" else text)
@@ -65,36 +105,64 @@ def write_model(path: str | os.PathLike[str], content: Mapping[str, Any]) -> Non
         raise CollageError(f"{target} cannot be written ({error.strerror or error}): choose another file") from error
 
 
-def read_model(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The content of a model file of this version.
+def read_model(path: str | os.PathLike[str]) -> ModelFile:
+    """A model file of this version.
 
     Raises
     ------
-    CollageError: it cannot be read, is cut off, is no cost model, or is of another version.
+    CollageError
+        It cannot be read, is cut off, is no cost model, or is of another version.
     """
+    text = _text(path)
+    threads = _header(text, path).parameters.get("threads", 1)
+
+    def part(kind: type, content: Any) -> Any:
+        return Trees.from_builtins(content, threads) if kind is Trees else Analytic.from_builtins(content)
+
+    try:
+        return msgspec.json.decode(text, type=ModelFile, dec_hook=part)
+    except (msgspec.MsgspecError, TypeError, RecursionError) as error:
+        raise damaged(path, error) from error
+
+
+def device_of(path: str | os.PathLike[str]) -> Mapping[str, Any]:
+    """The machine that a model file is of. Raises as `read_model`."""
+    return _header(_text(path), path).device_info
+
+
+def damaged(path: str | os.PathLike[str], error: Exception) -> CollageError:
+    return CollageError(f"{path} is a damaged cost model ({error}): train it again with `collage train`")
+
+
+def _text(path: str | os.PathLike[str]) -> bytes:
     source = Path(path).expanduser()
-    again = "train it again with `collage train`"
     try:
         raw = source.read_bytes()
-        content = json.loads(gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw)
+        return gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise damaged(source, error) from error
     except OSError as error:
-        if isinstance(error, gzip.BadGzipFile):
-            raise CollageError(f"{source} is damaged ({error}): {again}") from error
         raise CollageError(f"{source}: the cost model cannot be read: {error.strerror or error}") from error
-    except (ValueError, EOFError, RecursionError) as error:
-        raise CollageError(f"{source} is no cost model, or was cut off ({error}): {again}") from error
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise CollageError(f"{source} is no cost model: `collage train LOGS -o {source.name}` makes one")
-    if content.get("version") != VERSION:
-        raise CollageError(f"{source} is a cost model of version {content.get('version')}, not {VERSION}: {again}")
-    if content.get("feature_version") != FEATURE_VERSION:
+
+
+def _header(text: bytes, path: str | os.PathLike[str]) -> Header:
+    again = "train it again with `collage train`"
+    try:
+        header = msgspec.json.decode(text, type=Header)
+    except msgspec.ValidationError as error:
+        raise damaged(path, error) from error
+    except (msgspec.DecodeError, RecursionError) as error:
         raise CollageError(
-            f"{source} was trained on features of version {content.get('feature_version')}, not {FEATURE_VERSION}: "
-            f"{again}"
+            f"{path} is no cost model, or a damaged cost model that was cut off ({error}): {again}"
+        ) from error
+    if header.format != FORMAT:
+        raise CollageError(f"{path} is no cost model: `collage train LOGS -o {Path(path).name}` makes one")
+    if header.version != VERSION:
+        raise CollageError(f"{path} is a cost model of version {header.version}, not {VERSION}: {again}")
+    if header.feature_version != FEATURE_VERSION:
+        raise CollageError(
+            f"{path} was trained on features of version {header.feature_version}, not {FEATURE_VERSION}: {again}"
         )
-    if content.get("work_features") != list(WORK_NAMES) or content.get("total_features") != list(TOTAL_NAMES):
-        raise CollageError(f"{source} was trained on other features than these: {again}")
-    for name, kind in _FIELDS.items():
-        if not isinstance(content.get(name), kind):
-            raise CollageError(f"{source} is a damaged cost model: its field {name!r} is missing or malformed: {again}")
-    return content
+    if (header.work_features, header.total_features) != (list(WORK_NAMES), list(TOTAL_NAMES)):
+        raise CollageError(f"{path} was trained on other features than these: {again}")
+    return header

@@ -13,28 +13,27 @@ from __future__ import annotations
 import copy
 import importlib.metadata
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from collage.errors import CollageError
-from collage.estimate import Configurations, Workload
+from collage.estimate import Configurations, ErrorReport, Workload
 from collage.plugins import Parameterised
 from collage.records import Record
-from estimators.cost_model.backend import BackendModel, Held
 from estimators.cost_model.calibration import Calibration
 from estimators.cost_model.data.training_set import TrainingSet, training_set
-from estimators.cost_model.file import read_model, write_model
-from estimators.cost_model.fit import fit_all
-from estimators.cost_model.pairwise_ratio import Contrast, moved
+from estimators.cost_model.errors import error_report
+from estimators.cost_model.file import ModelFile, damaged, read_model, write_model
+from estimators.cost_model.fit import HeldOut, fit_all
+from estimators.cost_model.pairwise_ratio import moved
 from estimators.features.batch import FeatureTable, Roofline, Task, features_of
 
 Items = Sequence[Workload | Record]
 #: A backend with fewer records is calibrated by those of all backends.
 LEAST_PER_CALIBRATION = 15
-_Model = TypeVar("_Model", bound="CostModel")
 
 
 class CostModel(Parameterised):
@@ -42,22 +41,33 @@ class CostModel(Parameterised):
 
     Parameters
     ----------
-    rounds: of boosting, for the correction of the analytic part.
-    coverage: share of true latencies that the intervals shall hold.
-    seed: the same seed, threads and records give the same model.
-    threads: of fitting and predicting; a fixed number, because sums of floating-point numbers depend on it; tables are
+    rounds
+        Of boosting, for the correction of the analytic part.
+    coverage
+        Share of true latencies that the intervals shall hold.
+    seed
+        The same seed, threads and records give the same model.
+    threads
+        Of fitting and predicting; a fixed number, because sums of floating-point numbers depend on it. Tables are
         small, and one thread is faster than several that wait for each other.
-    configurations: which versions and configurations of backends are learned from (`training_set`).
+    configurations
+        Which versions and configurations of backends are learned from (`training_set`).
 
     Attributes
     ----------
-    backends_: backend -> its model.
-    contrasts_: how backends that take the same workloads differ.
-    calibrations_: backend -> how its model was adapted to the device; empty where the model was learned there.
-    device_, device_info_, protocol_: where and how the latencies were measured.
-    training_: fingerprint and number of records, their numbers of threads, and how many were ignored, by reason; of a
+    backends_
+        Backend -> its model.
+    ratios_
+        How backends that take the same workloads differ.
+    calibrations_
+        Backend -> how its model was adapted to the device; empty where the model was learned there.
+    device_, device_info_, protocol_
+        Where and how the latencies were measured.
+    training_
+        Fingerprint and number of records, their numbers of threads, and how many were ignored, by reason; of a
         calibrated model also those of the calibration, and the processor that the rest comes from.
-    training_set_, held_: the records learned from, and what is said of each when its network is left out; not saved.
+    training_set_, held_out_
+        The records learned from, and the prediction for each when its network is left out; None for a loaded model.
     """
 
     def __init__(
@@ -75,23 +85,27 @@ class CostModel(Parameterised):
         self.configurations = configurations
 
     def fit(
-        self: _Model,
+        self,
         records: Iterable[Record],
         groups: Sequence[object] | None = None,
         designed: Sequence[bool] | None = None,
-    ) -> _Model:
+    ) -> CostModel:
         """Learn from records.
 
         Parameters
         ----------
-        records: at least 30 valid candidates of one device and one measuring protocol.
-        groups: the network of each record; None tells networks by the pauses between tuning runs.
-        designed: which records are of designed blocks (`collage records collect --designed`); the drift of the machine
-            is taken out of them (`estimators.cost_model.data.drift`).
+        records
+            At least 30 valid candidates of one device and one measuring protocol.
+        groups
+            The network of each record; None takes a pause between records for the end of a tuning run.
+        designed
+            Which records are of designed blocks (`collage records collect --designed`); the drift of the machine is
+            taken out of them (`estimators.cost_model.data.drift`).
 
         Raises
         ------
-        CollageError: too few records, or of several devices or protocols, or with descriptions that are none.
+        CollageError
+            Too few records, or of several devices or protocols, or with malformed descriptions.
         """
         data = training_set(records, groups, designed, self.configurations)
         newest = data.records[-1]
@@ -103,12 +117,12 @@ class CostModel(Parameterised):
         table = self._table([_task_of_record(record) for record in data.records])
         settings = {"seed": self.seed, "nthread": self.threads}
         fitted = fit_all(data, table, self.rounds, self.coverage, settings)
-        self.backends_, self.contrasts_ = fitted.backends, fitted.contrasts
+        self.backends_, self.ratios_ = fitted.backends, fitted.ratios
         self.training_set_: TrainingSet | None = fitted.data
-        self.held_: Held | None = fitted.held
+        self.held_out_: HeldOut | None = fitted.held_out
         return self
 
-    def calibrated(self: _Model, records: Iterable[Record]) -> _Model:
+    def calibrated(self, records: Iterable[Record]) -> CostModel:
         """This model, adapted to the machine and the threads of a few records; this one stays as it is.
 
         Raises
@@ -129,21 +143,21 @@ class CostModel(Parameterised):
         model.device_, model.device_info_ = newest.key.device, dict(newest.device or {})
         model.calibrations_ = {}
         table = model._table([_task_of_record(record) for record in data.records])
-        told, half = model._told(table, names)
-        held = np.zeros(len(names))
-        general, of_all = Calibration.fit(table, told, half, data.log_seconds, self.coverage)
+        predicted, half = model._predict_table(table, names)
+        without = np.zeros(len(names))
+        general, of_all = Calibration.fit(table, predicted, half, data.log_seconds, self.coverage)
         for name in self.backends_:
             chosen = np.flatnonzero(names == name)
-            model.calibrations_[name], held[chosen] = general, of_all[chosen]
+            model.calibrations_[name], without[chosen] = general, of_all[chosen]
             if len(chosen) >= LEAST_PER_CALIBRATION:
-                model.calibrations_[name], held[chosen] = Calibration.fit(
-                    table.take(chosen), told[chosen], half[chosen], data.log_seconds[chosen], self.coverage
+                model.calibrations_[name], without[chosen] = Calibration.fit(
+                    table.take(chosen), predicted[chosen], half[chosen], data.log_seconds[chosen], self.coverage
                 )
         widening = np.array([model.calibrations_[name].widening for name in names])
         learned_on = str(self.device_info_.get("model") or self.device_)
         model.training_ = {**self.training_, "calibration": _facts_of(data), "learned_on": learned_on}
         model.training_set_ = replace(data, groups=np.arange(len(names)))
-        model.held_ = Held(held, widening * half)
+        model.held_out_ = HeldOut(without, widening * half)
         return model
 
     def predict(self, items: Items) -> np.ndarray:
@@ -190,50 +204,44 @@ class CostModel(Parameterised):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write one JSON file (`estimators.cost_model.file`). Raises CollageError when it cannot be written."""
         self._require_fitted()
-        content = {
-            "libraries": {name: importlib.metadata.version(name) for name in ("xgboost", "numpy", "scikit-learn")},
-            "training": self.training_,
-            "device": self.device_,
-            "device_info": self.device_info_,
-            "protocol": self.protocol_,
-            "parameters": self.get_params(),
-            "backends": {name: model.as_dict() for name, model in self.backends_.items()},
-            "contrasts": [contrast.as_dict() for contrast in self.contrasts_],
-            "calibrations": {name: found.as_dict() for name, found in self.calibrations_.items()},
-        }
+        content = ModelFile(
+            libraries={name: importlib.metadata.version(name) for name in ("xgboost", "numpy", "scikit-learn")},
+            training=self.training_,
+            device=self.device_,
+            device_info=self.device_info_,
+            protocol=self.protocol_,
+            parameters=self.get_params(),
+            backends=self.backends_,
+            ratios=self.ratios_,
+            calibrations=self.calibrations_,
+        )
         write_model(path, content)
 
     @classmethod
-    def load(cls: type[_Model], path: str | os.PathLike[str]) -> _Model:
+    def load(cls, path: str | os.PathLike[str]) -> CostModel:
         """Read what `save` wrote. Raises CollageError when the file is unreadable, no model, or of another version."""
-        return cls.from_content(read_model(path), path)
-
-    @classmethod
-    def from_content(cls: type[_Model], content: Mapping[str, Any], path: str | os.PathLike[str]) -> _Model:
-        """The model of a file that was read (`estimators.cost_model.file.read_model`); raises CollageError when it is
-        damaged, which names the file.
-        """
+        content = read_model(path)
         try:
-            model = cls(**content["parameters"])
-            model.backends_ = {
-                name: BackendModel.from_dict(part, model.threads) for name, part in content["backends"].items()
-            }
-            model.contrasts_ = tuple(Contrast.from_dict(part, model.threads) for part in content["contrasts"])
-            if not {name for c in model.contrasts_ for name in (c.first, c.second)} <= set(model.backends_):
-                raise ValueError("its contrasts are of backends that it does not know")
-            model.calibrations_ = {name: Calibration.from_dict(part) for name, part in content["calibrations"].items()}
-        except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError) as error:
-            raise CollageError(
-                f"{path} is a damaged cost model ({error}): train it again with `collage train`"
-            ) from error
-        model.device_, model.device_info_ = content["device"], content["device_info"]
-        model.protocol_, model.training_ = content["protocol"], content["training"]
-        model.training_set_ = model.held_ = None
+            model = cls(**content.parameters)
+        except TypeError as error:
+            raise damaged(path, error) from error
+        model.backends_, model.ratios_ = content.backends, content.ratios
+        model.calibrations_ = content.calibrations
+        model.device_, model.device_info_ = content.device, content.device_info
+        model.protocol_, model.training_ = content.protocol, content.training
+        model.training_set_ = model.held_out_ = None
         return model
+
+    def errors(self) -> ErrorReport:
+        """Cross-validated errors. Raises CollageError for a model that was loaded: its file lacks the records."""
+        self._require_fitted()
+        if self.training_set_ is None or self.held_out_ is None:
+            raise CollageError("only a model that was just fitted knows its cross-validated errors")
+        return error_report(self.training_set_, self.held_out_)
 
     def _predict(self, items: Items) -> tuple[np.ndarray, np.ndarray]:
         tasks, names = self._asked(items)
-        return self._told(self._table(tasks), names) if tasks else (np.zeros(0), np.zeros(0))
+        return self._predict_table(self._table(tasks), names) if tasks else (np.zeros(0), np.zeros(0))
 
     def _asked(self, items: Items) -> tuple[list[Task], np.ndarray]:
         """What features are made of, and the backend, of each."""
@@ -246,17 +254,17 @@ class CostModel(Parameterised):
                 raise CollageError(f"the cost model is of device {self.device_}, the record of {item.key.device}")
         return tasks, names
 
-    def _told(self, table: FeatureTable, names: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _predict_table(self, table: FeatureTable, names: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Log seconds, and half-widths of their intervals."""
         center, half = np.zeros(len(names)), np.zeros(len(names))
         for name in sorted(set(names)):
             chosen = np.flatnonzero(names == name)
             part = table.take(chosen)
             alone, width = self.backends_[name].predict(part)
-            told = moved(self.contrasts_, self.backends_, name, part, alone), width
+            predicted = moved(self.ratios_, self.backends_, name, part, alone), width
             if name in self.calibrations_:
-                told = self.calibrations_[name].apply(part, *told)
-            center[chosen], half[chosen] = told
+                predicted = self.calibrations_[name].apply(part, *predicted)
+            center[chosen], half[chosen] = predicted
         return center, half
 
     def _require_known(self, names: set[str]) -> None:

@@ -7,43 +7,40 @@ which is a guess: `collage train LOGS --calibrate shipped` adapts it in a minute
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from importlib.resources import as_file, files
-from typing import Any, TypeVar
+from typing import Any
 
 from collage.errors import CollageError
 from collage.runtime.device_info import DeviceInfo, describe_device
-from estimators.cost_model.file import read_model
+from estimators.cost_model.file import device_of
 from estimators.cost_model.model import CostModel
 
 #: Folder of the models, in the package `estimators`.
 FOLDER = "data"
-_ENDING = ".json.gz"
-_Model = TypeVar("_Model", bound=CostModel)
 
 
-def shipped(device: DeviceInfo | Mapping[str, Any] | None = None, kind: type[_Model] = CostModel) -> _Model:  # type: ignore[assignment]
+def shipped(device: DeviceInfo | Mapping[str, Any] | None = None) -> CostModel:
     """The shipped model for a machine.
 
     Parameters
     ----------
-    device: described by `collage.runtime.device_info`, or as records describe it, as far as known; None is this
-    machine. kind: class of the model.
+    device
+        Described by `collage.runtime.device_info`, or as records describe it, as far as known; None is this machine.
 
     Raises
     ------
-    CollageError: the installation lacks them.
+    CollageError
+        The installation lacks them.
     """
     device = describe_device() if device is None else device
     wanted = device.as_dict() if isinstance(device, DeviceInfo) else device
-    contents = {}
-    for resource in sorted(files("estimators").joinpath(FOLDER).iterdir(), key=lambda f: f.name):
-        if resource.name.endswith(_ENDING):
-            with as_file(resource) as path:
-                contents[resource.name] = read_model(path)
-    if not contents:
-        raise CollageError("this installation of Collage lacks the cost models that ship with it: install it again")
-    best = max(contents, key=lambda name: _likeness(contents[name]["device_info"], wanted))
-    return kind.from_content(contents[best], best)
+    with ExitStack() as stack:
+        found = sorted(files("estimators").joinpath(FOLDER).iterdir(), key=lambda file: file.name)
+        paths = [stack.enter_context(as_file(file)) for file in found if file.name.endswith(".json.gz")]
+        if not paths:
+            raise CollageError("this installation of Collage lacks the cost models that ship with it: install it again")
+        return CostModel.load(max(paths, key=lambda path: _likeness(device_of(path), wanted)))
 
 
 def _likeness(device: Mapping[str, Any], wanted: Mapping[str, Any]) -> tuple[bool, bool, float]:

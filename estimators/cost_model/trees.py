@@ -1,19 +1,20 @@
 """The learned part of the cost model: gradient-boosted trees (XGBoost, Chen and Guestrin 2016) on whole workloads.
 
-Two numbers are learned so: how far the analytic part is off, and how far both together are. Of the kernels inside,
-trees see the mean of their details, weighted by what the analytic part says that each costs, and a mean in which the
-costliest weigh more still. Their loss grows linearly with the error, and each sees a share of rows and columns:
-networks differ more from each other than the workloads of one network do, so what fits the training set closely does
-not carry over.
+Trees learn two numbers: the error of the analytic part, and the size of the error of both together. Of the kernels of
+a workload they see the mean details, weighted by the predicted cost of each kernel, and a second mean in which the
+costliest weigh more still. Their loss grows linearly with the error, and each tree sees a share of rows and columns:
+networks differ more from each other than the workloads of one network do, so a close fit to the training set does not
+carry over.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
 
+import msgspec
 import numpy as np
+from joblib import Parallel, delayed
 
 from estimators.cost_model.analytic import Analytic
 from estimators.features.batch import FeatureTable
@@ -35,6 +36,8 @@ COLUMNS = 1 + len(TOTAL_NAMES) + len(KINDS) + 2 * len(DETAIL_NAMES) + 1
 _LEAST = 1e-9
 #: Power of the weights in the mean that shows the costliest kernels.
 _EMPHASIS = 4
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
 
 
 class Trees:
@@ -42,7 +45,8 @@ class Trees:
 
     Parameters
     ----------
-    booster: XGBoost's.
+    booster
+        XGBoost's.
     """
 
     def __init__(self, booster: Any) -> None:
@@ -68,31 +72,40 @@ class Trees:
     def predict(self, inputs: np.ndarray) -> np.ndarray:
         return np.asarray(self.booster.inplace_predict(inputs), dtype=np.float64)
 
-    def as_dict(self) -> Any:
+    def require_columns(self, columns: int) -> None:
+        """Raises ValueError when the trees are not over that many columns."""
+        if self.booster.num_features() != columns:
+            raise ValueError(f"trees over {self.booster.num_features()} features, not {columns}")
+
+    def to_builtins(self) -> Any:
         """The JSON object that XGBoost defines."""
-        return json.loads(self.booster.save_raw(raw_format="json"))
+        return msgspec.json.decode(self.booster.save_raw(raw_format="json"))
 
     @classmethod
-    def from_dict(cls, content: Any, columns: int, threads: int) -> Trees:
-        """The inverse. Raises ValueError when it is not a booster over that many columns."""
+    def from_builtins(cls, content: Any, threads: int) -> Trees:
+        """The inverse. Raises ValueError when it is no booster."""
         import xgboost
 
         try:
             booster = xgboost.Booster({"nthread": threads})
-            booster.load_model(bytearray(json.dumps(content).encode()))
-            found = booster.num_features()
+            booster.load_model(bytearray(msgspec.json.encode(content)))
         except xgboost.core.XGBoostError as error:
             raise ValueError(str(error).partition("\n")[0]) from error
-        if found != columns:
-            raise ValueError(f"trees over {found} features, not {columns}")
         return cls(booster)
 
 
-def tree_inputs(analytic: Analytic, table: FeatureTable) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Inputs of trees: what the analytic part says (log2 of microseconds), the totals, the share of each kind of work,
-    and the details of kernels.
+def parallel_map(function: Callable[[_Item], _Result], items: Iterable[_Item]) -> list[_Result]:
+    """The function of each item, in order, on all processors of this process: XGBoost and LAPACK let other threads run,
+    and one fit has little work for two. The results do not depend on the number of processors.
+    """
+    return list(Parallel(n_jobs=-1, prefer="threads")(delayed(function)(item) for item in items))
 
-    Also the analytic part's log seconds, and the share of work it never saw.
+
+def tree_inputs(analytic: Analytic, table: FeatureTable) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Inputs of trees: the analytic part's prediction (log2 of microseconds), the totals, the share of each kind of
+    work, and the details of kernels.
+
+    Also the analytic part's log seconds, and the share of work that it never saw.
     """
     log_seconds, shares, unseen = analytic.predict(table.work)
     microseconds = (log_seconds + np.log(1e6)) / np.log(2)

@@ -4,13 +4,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
 from collage.errors import CollageError
 from collage.records import Record, read_log
 from estimators.cost_model.calibration import Calibration
-from estimators.cost_model.errors import ReportingCostModel
 from estimators.cost_model.model import CostModel
 
 LOG = Path(__file__).parent / "data" / "records.jsonl.gz"
@@ -23,8 +23,8 @@ def valid() -> list[Record]:
 
 
 @pytest.fixture(scope="module")
-def model(valid: list[Record]) -> ReportingCostModel:
-    return ReportingCostModel(rounds=60, threads=1).fit(valid)
+def model(valid: list[Record]) -> CostModel:
+    return CostModel(rounds=60, threads=1).fit(valid)
 
 
 def elsewhere(records: list[Record], seconds: Callable[[Record], float]) -> list[Record]:
@@ -36,14 +36,14 @@ def elsewhere(records: list[Record], seconds: Callable[[Record], float]) -> list
     ]
 
 
-def told_elsewhere(model: CostModel, valid: list[Record]) -> Callable[[Record], float]:
+def predicted_elsewhere(model: CostModel, valid: list[Record]) -> Callable[[Record], float]:
     """Twice as slow as the model says, and slower still where there is more to do; the same for all backends."""
     told = {r.key.digest: s for r, s in zip(valid, model.predict(valid), strict=True)}
     return lambda r: 2.0 * (told[r.key.digest] / 1e-4) ** 0.1 * told[r.key.digest]
 
 
-def test_a_few_records_make_up_for_another_speed(model: ReportingCostModel, valid: list[Record]) -> None:
-    there = elsewhere(valid, told_elsewhere(model, valid))
+def test_a_few_records_make_up_for_another_speed(model: CostModel, valid: list[Record]) -> None:
+    there = elsewhere(valid, predicted_elsewhere(model, valid))
     truth = np.array([r.seconds for r in there])
     adapted = model.calibrated(there[::5])
     before = np.abs(model.predict(valid) / truth - 1)
@@ -53,7 +53,7 @@ def test_a_few_records_make_up_for_another_speed(model: ReportingCostModel, vali
     assert adapted.training_["learned_on"] == model.device_info_["model"]
 
 
-def test_where_nothing_differs_nothing_changes(model: ReportingCostModel, valid: list[Record]) -> None:
+def test_where_nothing_differs_nothing_changes(model: CostModel, valid: list[Record]) -> None:
     told = dict(zip((r.key.digest for r in valid), model.predict(valid).tolist(), strict=True))
     same = elsewhere(valid, lambda r: told[r.key.digest])
     assert model.calibrated(same[:60]).predict(same) == pytest.approx(model.predict(valid), rel=1e-6)
@@ -74,7 +74,7 @@ def test_few_records_change_little() -> None:
     assert 0.0 < small < large <= 1.05
 
 
-def test_intervals_hold_the_calibrated_records(model: ReportingCostModel, valid: list[Record]) -> None:
+def test_intervals_hold_the_calibrated_records(model: CostModel, valid: list[Record]) -> None:
     rng = np.random.default_rng(0)
     told = dict(zip((r.key.digest for r in valid), model.predict(valid).tolist(), strict=True))
     noisy = {digest: seconds * float(np.exp(rng.normal(0.0, 1.0))) for digest, seconds in told.items()}
@@ -87,9 +87,7 @@ def test_intervals_hold_the_calibrated_records(model: ReportingCostModel, valid:
     assert 0.8 <= inside.mean() <= 1.0
 
 
-def test_a_backend_without_records_is_adapted_by_those_of_the_others(
-    model: ReportingCostModel, valid: list[Record]
-) -> None:
+def test_a_backend_without_records_is_adapted_by_those_of_the_others(model: CostModel, valid: list[Record]) -> None:
     there = elsewhere(valid, lambda r: 3.0 * (r.seconds or 1.0))
     adapted = model.calibrated([r for r in there if r.key.backend != "tvm"])
     rest = [r for r in there if r.key.backend == "tvm"]
@@ -97,8 +95,8 @@ def test_a_backend_without_records_is_adapted_by_those_of_the_others(
     assert np.median(np.log(adapted.predict(rest)) - before) == pytest.approx(np.log(3.0), abs=0.3)
 
 
-def test_a_calibrated_model_is_saved_whole(model: ReportingCostModel, valid: list[Record], tmp_path: Path) -> None:
-    there = elsewhere(valid, told_elsewhere(model, valid))
+def test_a_calibrated_model_is_saved_whole(model: CostModel, valid: list[Record], tmp_path: Path) -> None:
+    there = elsewhere(valid, predicted_elsewhere(model, valid))
     adapted = model.calibrated(there[:80])
     adapted.save(tmp_path / "cost.json")
     loaded = CostModel.load(tmp_path / "cost.json")
@@ -106,7 +104,7 @@ def test_a_calibrated_model_is_saved_whole(model: ReportingCostModel, valid: lis
     assert loaded.training_["calibration"]["records"] == 80
 
 
-def test_what_cannot_calibrate_is_one_clear_line(model: ReportingCostModel, valid: list[Record]) -> None:
+def test_what_cannot_calibrate_is_one_clear_line(model: CostModel, valid: list[Record]) -> None:
     with pytest.raises(CollageError, match=r"at least 30 .* 10 can be used"):
         model.calibrated(valid[:10])
     with pytest.raises(CollageError, match="nothing of tpu"):
@@ -119,9 +117,10 @@ def test_what_cannot_calibrate_is_one_clear_line(model: ReportingCostModel, vali
 
 @pytest.mark.parametrize("change", [{"level": float("nan")}, {"widening": -1.0}, {"size": "large"}])
 def test_a_damaged_calibration_is_refused(change: dict) -> None:
-    content = {**Calibration().as_dict(), **change}
-    with pytest.raises(ValueError):
-        Calibration.from_dict(content)
-    del content["level"]
-    with pytest.raises(KeyError):
-        Calibration.from_dict(content)
+    whole = msgspec.to_builtins(Calibration(0.1, 0.2, 0.3, 0.4, 1.0))
+    assert msgspec.convert(whole, Calibration) == Calibration(0.1, 0.2, 0.3, 0.4, 1.0)
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert({**whole, **change}, Calibration)
+    del whole["level"]
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert(whole, Calibration)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from collage.records import Record
-from estimators.cost_model.backend import _folds, fit_backend
+from estimators.cost_model.fit import _folds, fit_backend
 from estimators.features.batch import FeatureTable
 
 NETWORKS = 6

@@ -9,7 +9,7 @@ import pytest
 
 from collage.errors import CollageError
 from estimators.cost_model import shipped as module
-from estimators.cost_model.errors import ReportingCostModel
+from estimators.cost_model.model import CostModel
 from estimators.cost_model.shipped import FOLDER, shipped
 from estimators.learned import LearnedEstimator
 
@@ -43,8 +43,8 @@ def test_a_machine_gets_its_own(name: str) -> None:
 def test_any_other_machine_gets_the_one_that_is_most_like_it(name: str) -> None:
     device = content(name)["device_info"]
     sibling = {**device, "fingerprint": "cpu-sibling", "features": device["features"][1:]}
-    assert shipped(sibling, ReportingCostModel).device_ == device["fingerprint"]
-    assert isinstance(shipped({}, ReportingCostModel), ReportingCostModel)
+    assert shipped(sibling).device_ == device["fingerprint"]
+    assert isinstance(shipped({}), CostModel)
 
 
 def test_the_estimator_asks_for_its_device() -> None:

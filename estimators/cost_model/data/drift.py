@@ -1,37 +1,65 @@
-"""Drift: what a machine was slower by when records were taken, as far as they can tell.
+"""Drift: by how much a machine was slower when records were taken, as far as the records show it.
 
 On a shared machine the same work takes half as long again in another half hour, and twice as long on a bad day. In a
-collection of designed blocks (`collage.collect.blocks.families`) all kinds of work take turns, so what the records of
-some minutes have in common is no property of their workloads: it is the median by which they exceed what a model says
-that has seen them all, trees and analytic part (the analytic part alone is off by a fifth for some kinds of work, which
-looks like drift where a collection is of few kinds). It is taken out of each backend's latencies, with the share of it
-that small workloads suffer more than large ones. Records of networks are left as they are: they come kind by kind. So
-are all of a machine that was steady, because the estimate has an error of its own.
+collection of designed blocks (`collage.collect.blocks.families`) all kinds of work are interleaved, so what the records
+of some minutes have in common is no property of their workloads. The drift is the median by which they exceed the
+predictions of a model that has seen them all, trees and analytic part (the analytic part alone is off by a fifth for
+some kinds of work, which looks like drift where a collection is of few kinds). It is taken out of each backend's
+latencies, with the share of it by which small workloads slow down more than large ones. Records of networks are left as
+they are: they come kind by kind. So are all records of a machine that was steady, because the estimate has an error of
+its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from estimators.cost_model.backend import Point
+from estimators.cost_model.backend import LatencyModel
+from estimators.cost_model.data.training_set import TrainingSet
+from estimators.cost_model.trees import parallel_map
 from estimators.features.batch import FeatureTable
 
 #: Records of one backend, one after another, that share a drift.
 _WINDOW = 121
-#: Drift (of the logarithm) that is seen on a steady machine, too, because other work follows: a smaller one is left in.
+#: A smaller drift (of the logarithm) is left in: it is found on a steady machine too, because other work follows.
 _STEADY = 0.25
-#: Fewer records of networks are no measure for the drift of the others.
+#: With fewer records of networks the drift of the others cannot be measured.
 _LEAST = 30
 _ROUNDS = 4
-#: Rounds of boosting of the model that latencies are compared with, and what records with drift count in it.
+#: Rounds of boosting of the model that latencies are compared with, and the sample weight of records with drift in it.
 _BOOSTING = 60
-_SAY = 0.3
-#: Log errors beyond this pull as hard as those at it; sizes beyond e^3 times the median say no more than those at it.
+_DRIFTING_WEIGHT = 0.3
+#: Errors of the logarithm beyond which they count linearly, and sizes (of the logarithm, from the median) that are cut
+#: off.
 _CLIP, _FAR = 0.1, 3.0
 _REWEIGHTINGS = 10
+
+
+def drift_removed(data: TrainingSet, table: FeatureTable, settings: Mapping[str, Any]) -> TrainingSet:
+    """A training set with the latencies of each backend corrected by its own drift.
+
+    Parameters
+    ----------
+    data, table
+        The records, and their features.
+    settings
+        XGBoost's: seed and threads.
+    """
+    names = np.array([record.key.backend for record in data.records])
+
+    def corrected(rows: np.ndarray) -> np.ndarray:
+        log_seconds, weights, designed = (each[rows] for each in (data.log_seconds, data.weights, data.designed))
+        return without_drift(table.take(rows), log_seconds, weights, designed, settings)
+
+    result = data.log_seconds.copy()
+    parts = [np.flatnonzero(names == name) for name in np.unique(names)] if data.designed.any() else []
+    for rows, log_seconds in zip(parts, parallel_map(corrected, parts), strict=True):
+        result[rows] = log_seconds
+    return replace(data, log_seconds=result)
 
 
 def without_drift(
@@ -45,17 +73,20 @@ def without_drift(
 
     Parameters
     ----------
-    table, log_seconds, weights: one entry per record, oldest first.
-    designed: bool, which of them are of designed blocks.
-    settings: XGBoost's: seed and threads.
+    table, log_seconds, weights
+        One entry per record, oldest first.
+    designed
+        bool, which of them are of designed blocks.
+    settings
+        XGBoost's: seed and threads.
     """
     result = log_seconds.copy()
     others, drifting = np.flatnonzero(~designed), np.flatnonzero(designed)
     if len(others) < _LEAST or not len(drifting):
         return result
-    say = np.where(designed, _SAY, 1.0) * weights
+    sample_weights = np.where(designed, _DRIFTING_WEIGHT, 1.0) * weights
     for _ in range(_ROUNDS):
-        model = Point.fit(table, result, say, _BOOSTING, settings)
+        model = LatencyModel.fit(table, result, sample_weights, _BOOSTING, settings)
         expected = model.predict(table.take(drifting))[0]
         size = np.clip(expected - np.median(expected), -_FAR, _FAR)
         excess = log_seconds[drifting] - expected
@@ -72,9 +103,9 @@ def _slope(size: np.ndarray, excess: np.ndarray) -> float:
     inputs = np.column_stack([np.ones(len(size)), size])
     found = np.zeros(2)
     for _ in range(_REWEIGHTINGS):
-        pull = 1.0 / np.maximum(np.abs(excess - inputs @ found), _CLIP)
-        normal = (inputs * pull[:, None]).T @ inputs + 1e-9 * np.eye(2)
-        found = np.linalg.solve(normal, (inputs * pull[:, None]).T @ excess)
+        weights = 1.0 / np.maximum(np.abs(excess - inputs @ found), _CLIP)
+        normal = (inputs * weights[:, None]).T @ inputs + 1e-9 * np.eye(2)
+        found = np.linalg.solve(normal, (inputs * weights[:, None]).T @ excess)
     return float(found[1])
 
 

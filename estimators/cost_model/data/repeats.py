@@ -1,9 +1,9 @@
 """Records of one thing that was measured several times, as one.
 
 On a shared machine a latency that is measured again comes out a tenth higher or lower, small ones a quarter, and now
-and then one is double. The errors of measurements that lie far apart in time are independent: their mean is nearer to
-the truth than the newest, and one that outliers hardly move (Huber 1964) nearer still. What whole sessions of measuring
-have in common is taken out before (`estimators.cost_model.data.sessions`).
+and then one is double. The errors of measurements far apart in time are independent: their mean is nearer to the truth
+than the newest, and a mean that outliers hardly move (Huber 1964) nearer still. What whole sessions of measuring have in
+common is taken out before (`estimators.cost_model.data.sessions`).
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _Key = TypeVar("_Key", bound=Hashable)
 
 def one_of_each(records: Iterable[tuple[_Key, Record]]) -> Mapping[_Key, Record]:
     """The newest record of each key, with the robust geometric mean of the leveled latencies of all that have one, and
-    the time of the oldest, which tells beside what it was measured.
+    the time of the oldest, which shows what it was measured beside.
 
-    The newest says whether the backend can run it at all; one that it cannot has no latency.
+    The newest shows whether the backend can run it at all; one that it cannot run has no latency.
     """
     found: dict[_Key, list[Record]] = defaultdict(list)
     ordered = sorted(records, key=lambda pair: (pair[1].timestamp, pair[1].key.digest))

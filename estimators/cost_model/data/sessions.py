@@ -1,10 +1,10 @@
-"""Sessions: what a machine was slower by in each stretch of measuring.
+"""Sessions: by how much a machine was slower in each stretch of measuring.
 
-On a shared machine all that is measured in one hour takes a tenth longer than in another. What was measured in several
-sessions tells by how much: the logarithm of a latency is what the workload takes plus what the session adds (a block
-design, Fisher 1935), and both are found by polishing (Tukey 1977): the mean of a workload over its sessions, and the
-median of a session over its workloads, in turns. Blocks that were measured in one session only, between repeated ones,
-are so brought to the level of the others. Then the same is done for the minutes of each session.
+On a shared machine all that is measured in one hour takes a tenth longer than in another. Workloads that were measured
+in several sessions show by how much: the logarithm of a latency is an effect of the workload plus one of the session (a
+block design, Fisher 1935), and both are found by polishing (Tukey 1977): the mean of a workload over its sessions, and
+the median of a session over its workloads, alternately. Blocks that were measured in one session only, between repeated
+ones, are thereby brought to the level of the others. Then the same is done for the minutes of each session.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from collage.records import Record, RecordKey
 _PAUSE_S = 900.0
 #: Length of a part of a session, in seconds.
 _PART_S = 150.0
-#: A session or a part of one with fewer workloads that were measured in others, too, is left as it is.
+#: A session, or a part of one, that shares fewer workloads with others is left as it is.
 _LINKS = 30
 _ROUNDS = 50
 
@@ -30,13 +30,15 @@ _ROUNDS = 50
 def leveled(pairs: Sequence[tuple[Hashable, Record]]) -> list[Record]:
     """The records, in their order, as if all sessions had been equally fast: their mean level is kept.
 
-    What a session adds is told by all backends together first, so that one which was measured in some sessions only
-    comes to the level of the others; then by each alone, because neighbours do not slow all of them alike.
+    The effect of a session is estimated from all backends together first, so that one which was measured in some
+    sessions only comes to the level of the others; then from each alone, because neighbours do not slow all of them
+    alike.
 
     Parameters
     ----------
-    pairs: what tells workloads apart, the backend among it, and a record of one. Devices and numbers of threads are
-        leveled apart.
+    pairs
+        What identifies a workload, its backend included, and a record of it. Devices and numbers of threads are leveled
+        separately.
     """
     result = [record for _, record in pairs]
     for together in _rows_by(result, lambda key: (key.device, key.threads)):
@@ -53,7 +55,7 @@ def leveled(pairs: Sequence[tuple[Hashable, Record]]) -> list[Record]:
 
 
 def _rows_by(records: Sequence[Record], of: Callable[[RecordKey], Hashable]) -> list[list[int]]:
-    """The rows of records that have a latency, apart by what `of` says of their keys."""
+    """The rows of records that have a latency, grouped by `of` their keys."""
     rows: dict[Hashable, list[int]] = defaultdict(list)
     for row, record in enumerate(records):
         if record.seconds:
@@ -81,11 +83,11 @@ def _excess(workloads: np.ndarray, sessions: np.ndarray, values: np.ndarray) -> 
     used = np.flatnonzero(repeated & linked[sessions])
     if not len(used):
         return np.asarray(effects[sessions])
-    which, where, told = workloads[used], sessions[used], values[used]
+    which, where, measured = workloads[used], sessions[used], values[used]
     count = np.maximum(np.bincount(which), 1)
     for _ in range(_ROUNDS):
-        of_workload = np.bincount(which, told - effects[where]) / count
-        rest = told - of_workload[which]
+        of_workload = np.bincount(which, measured - effects[where]) / count
+        rest = measured - of_workload[which]
         for session in np.unique(where):
             effects[session] = np.median(rest[where == session])
         effects[linked] -= np.average(effects[linked], weights=np.bincount(where, minlength=len(linked))[linked])

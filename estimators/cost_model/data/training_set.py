@@ -1,8 +1,8 @@
 """From records to a training set: which of them are used, how much each counts, and which belong to one network.
 
-Records do not say which network they come from. A tuning run measures one network without a longer pause, so records
-are grouped by the pauses between them. What is taken for two groups though it was one network makes calibration a
-little optimistic; what is taken for one makes it coarser; neither makes a prediction wrong.
+Records do not name the network that they come from. A tuning run measures one network without a longer pause, so
+records are grouped by the pauses between them. One network taken for two groups makes intervals a little optimistic,
+two networks taken for one make them coarser; neither makes a prediction wrong.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ LEAST = 30
 PAUSE_S = 45.0
 #: Relative error that a latency has from one run to the next, beyond what its own samples show.
 _REPRODUCIBLE = 0.06
-_DOUBTFUL = 0.5
+#: No larger relative spread is believed.
+_LARGEST_SPREAD = 0.5
 #: Relative deviation of one sample.
 _ONE_SAMPLE = 0.2
 
@@ -69,10 +70,10 @@ def training_set(
 ) -> TrainingSet:
     """Choose, weigh and group.
 
-    Left out: plans and transitions, Invalid records (a rule or a build says whether a backend takes a candidate; a
-    latency says nothing about it), records without a description, zero latencies, and those of other versions and
-    configurations of their backend than `configurations` asks for. What was measured several times counts once, with
-    the mean.
+    Left out: plans and transitions, Invalid records (rules and builds decide whether a backend takes a candidate, not
+    latencies), records without a description, zero latencies, and those of other versions and configurations of their
+    backend than `configurations` asks for. Records of one workload that was measured several times count once, with the
+    mean.
 
     Parameters
     ----------
@@ -165,10 +166,10 @@ def _require_one(what: str, found: set[str], hint: str) -> None:
 
 
 def _weights(records: Sequence[Record]) -> np.ndarray:
-    """The inverse variance: of the median's own confidence interval (95%: 1.96 deviations), of a repetition, and of how
-    little few samples (of a candidate that was far slower than its rivals) say of their own spread.
+    """The inverse variance: of the median's own confidence interval (95%: 1.96 deviations), of a repetition, and of the
+    uncertainty of a spread from few samples (of a candidate that was far slower than its alternatives).
     """
-    relative = np.array([min(_DOUBTFUL, r.spread / (1.96 * (r.seconds or 1.0))) for r in records])
+    relative = np.array([min(_LARGEST_SPREAD, r.spread / (1.96 * (r.seconds or 1.0))) for r in records])
     few = _ONE_SAMPLE**2 / np.maximum(1, [r.samples for r in records])
     weights = 1.0 / (_REPRODUCIBLE**2 + relative**2 + few)
     return np.asarray(weights / weights.mean())

@@ -1,4 +1,4 @@
-"""The ratio of two backends, learned from what both were measured on, tells which of them is faster."""
+"""The ratio of two backends, learned from workloads that both were measured on, shows which of them is faster."""
 
 import json
 from dataclasses import replace
@@ -13,7 +13,7 @@ from estimators.cost_model.model import CostModel
 
 
 @pytest.fixture(scope="module")
-def rivals(measured: list[Record]) -> list[Record]:
+def both(measured: list[Record]) -> list[Record]:
     """Two backends, one a fifth faster wherever there is a convolution and slower elsewhere, measured in bad minutes:
     each workload took up to half as long again, on both.
     """
@@ -32,15 +32,15 @@ def _convolves(record: Record) -> bool:
     return any("conv" in node["op"] for node in record.description["nodes"])
 
 
-def test_it_names_the_faster_backend_more_often(rivals: list[Record]) -> None:
-    half = len(rivals) // 4 * 2
-    learned, asked = rivals[:half], rivals[half:]
+def test_it_names_the_faster_backend_more_often(both: list[Record]) -> None:
+    half = len(both) // 4 * 2
+    learned, asked = both[:half], both[half:]
     model = CostModel(rounds=60, threads=1).fit(learned + _copies(learned))
-    assert [(c.first, c.second) for c in model.contrasts_] == [("onnxruntime", "openvino")]
+    assert [(c.first, c.second) for c in model.ratios_] == [("onnxruntime", "openvino")]
     truth = np.log([0.8 if _convolves(r) else 1.25 for r in asked[::2]])
     off = {}
-    for name, contrasts in (("with", model.contrasts_), ("without", ())):
-        model.contrasts_ = contrasts
+    for name, ratios in (("with", model.ratios_), ("without", ())):
+        model.ratios_ = ratios
         told = np.log(model.predict(asked))
         off[name] = np.mean(np.abs(told[1::2] - told[::2] - truth))
     assert off["with"] < 0.95 * off["without"]
@@ -53,18 +53,16 @@ def _copies(records: list[Record]) -> list[Record]:
 
 def test_backends_that_take_different_workloads_have_no_ratio(measured: list[Record]) -> None:
     model = CostModel(rounds=5, threads=1).fit(measured)  # TVM takes some that the others do not
-    assert [(c.first, c.second) for c in model.contrasts_] == [("onnxruntime", "openvino")]
+    assert [(c.first, c.second) for c in model.ratios_] == [("onnxruntime", "openvino")]
 
 
-def test_one_workload_is_told_the_same_alone_and_among_others(measured: list[Record]) -> None:
+def test_a_prediction_is_the_same_alone_and_among_others(measured: list[Record]) -> None:
     model = CostModel(rounds=5, threads=1).fit(measured)
     together = model.predict(measured)
     assert all(model.predict([r])[0] == pytest.approx(t, rel=1e-6) for r, t in zip(measured, together, strict=True))
 
 
-def test_a_contrast_of_a_backend_that_the_model_does_not_know_is_refused(
-    measured: list[Record], tmp_path: Path
-) -> None:
+def test_a_ratio_of_a_backend_that_the_model_does_not_know_is_refused(measured: list[Record], tmp_path: Path) -> None:
     path = tmp_path / "cost.json"
     CostModel(rounds=5, threads=1).fit(measured).save(path)
     content = json.loads(path.read_text())
