@@ -72,7 +72,9 @@ class Calibration(msgspec.Struct, frozen=True):
         influence = np.einsum("ij,ji->i", scaled, np.linalg.solve(precision, scaled.T))
         without = (misses - inputs @ coefficients) / np.maximum(1.0 - influence, 1e-3)
         widening = conformal_quantile(np.abs(without) / np.maximum(half_widths, 1e-9), np.arange(len(rest)), coverage)
-        return cls(*coefficients.tolist(), float(widening)), log_measured - without
+        return cls(
+            **dict(zip(TERMS, coefficients.tolist(), strict=True)), widening=float(widening)
+        ), log_measured - without
 
     def apply(
         self, table: FeatureTable, log_predicted: np.ndarray, half_widths: np.ndarray

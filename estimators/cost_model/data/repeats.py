@@ -2,8 +2,8 @@
 
 On a shared machine a latency that is measured again comes out a tenth higher or lower, small ones a quarter, and now
 and then one is double. The errors of measurements far apart in time are independent: their mean is nearer to the truth
-than the newest, and a mean that outliers hardly move (Huber 1964) nearer still. What whole sessions of measuring have in
-common is taken out before (`estimators.cost_model.data.sessions`).
+than the newest, and a mean that outliers hardly move (Huber 1964) nearer still. What whole sessions of measuring have
+in common is taken out before (`estimators.cost_model.data.sessions`).
 """
 
 from __future__ import annotations
