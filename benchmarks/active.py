@@ -3,9 +3,9 @@
 Candidates are not measured here, their records are replayed. Each network is left out in turn; a cost model is trained
 on the records of the others (or read, where `benchmarks.estimators --keep` left it), and `ActiveEstimator` is given the
 recorded costs where it would measure. The loss is what its plan costs more than the plan by all recorded costs, added
-up from recorded costs. With `--end-to-end`, on the machine of the records, plans that differ run by turns: those that
-were searched, and those that ship after `collage.partition` has confirmed and corrected each of the two against the
-same rivals, which is what users get. Goal: at most 1%, with at most 20% of the measurements.
+up from recorded costs. With `--end-to-end`, on the machine of the records, plans that differ run
+interleaved: those that were searched, and those that ship after `collage.partition` has confirmed and corrected each of
+the two against the same contestants, which is what users get. Goal: at most 1%, with at most 20% of the measurements.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How well a measurement tells the next one: `python -m benchmarks.repeatability FIRST SECOND [NAME ...]`.
+"""Reproducibility of measurements: `python -m benchmarks.repeatability FIRST SECOND [NAME ...]`.
 
 Two logs of the same candidates on the same machine, the first taken for a prediction of the second and scored as cost
-models are (`benchmarks.estimators`). No model that learns from such records can be told to be better than that.
+models are (`benchmarks.estimators`). No model that learns from such records can be shown to be better than that.
 Placements searched with the costs of the first are charged with those of the second, level of the machine aside.
 """
 
@@ -44,8 +44,8 @@ def main() -> None:
         table.add_row(backend, f"{s.count}", f"{level:.3f}", *shares, f"{s.spearman:.3f}")
     console = Console(width=120)
     console.print(table)
-    told, seen = ({key[:2]: costs[key].seconds for key in both} for costs in (first, second))
-    pairs = pairwise(told, seen, margin=0.05)
+    predicted, seen = ({key[:2]: costs[key].seconds for key in both} for costs in (first, second))
+    pairs = pairwise(predicted, seen, margin=0.05)
     console.print(f"the faster of two backends that differ by more than 5%: {pairs.accuracy:.3f} of {pairs.count}")
     backends = resolve_backends(sorted({backend for _, backend, _ in both}))
     transitions = ReplayEstimator([options.second]).transitions(backends, options.threads)
@@ -53,8 +53,8 @@ def main() -> None:
     for name in options.networks:
         network = Network(name, backends, options.threads)
         seen_costs = {key: second[key] for key in dict.fromkeys(network.keys.values()) if key in second}
-        told_seconds = {key: first[key].seconds if key in first else math.nan for key in seen_costs}
-        regrets[name] = Placements(network, seen_costs, transitions).regret(told_seconds).additive
+        predicted_seconds = {key: first[key].seconds if key in first else math.nan for key in seen_costs}
+        regrets[name] = Placements(network, seen_costs, transitions).regret(predicted_seconds).additive
         console.print(f"{name}: additive regret {regrets[name]:.3f}")
     worst = max(regrets, key=regrets.__getitem__)
     console.print(f"median {np.median(list(regrets.values())):.3f}, worst {regrets[worst]:.3f} ({worst})")

@@ -23,8 +23,7 @@ class Cost:
     seconds: median latency; `inf` is Invalid, `nan` is Unknown.
     spread: half-width of the confidence interval of the median, in seconds; 0 when the cost was not measured.
     samples: how many timed samples stand behind it; 0 when the cost was not measured.
-    reason: why it is Invalid or Unknown, or why measuring stopped ("converged", "time limit", "slower than rivals",
-        ...).
+    reason: why it is Invalid or Unknown, or why measuring stopped ("converged", "time limit", ...).
     """
 
     seconds: float

@@ -3,7 +3,7 @@
     collage train bench.jsonl.gz -o cost.json
     partition(model, estimator=ActiveEstimator("cost.json"))
 
-`bounds` tells intervals without running anything; a searcher that costs lazily (`searchers.lazy.costing`) then asks
+`bounds` gives intervals without running anything; a searcher that costs lazily (`searchers.lazy.costing`) then asks
 `estimate` for the candidates that matter, and those are measured, unless they are recorded already. When the budget is
 spent, what is asked for has its predicted cost, with the reason "predicted". A searcher that asks for everything at
 once has its first workloads measured, as far as the budget goes.
@@ -47,7 +47,7 @@ class ActiveEstimator(CostEstimator):
     widening: factor on the intervals' half-widths in the logarithm; at least 0.
     measured: asked instead of records and device, when given; everything it is asked for counts as measured.
     device: the machine (or its fingerprint) to predict for; None is this one.
-    reporter: told of progress.
+    reporter: shows progress.
 
     Attributes
     ----------

@@ -4,8 +4,8 @@
     collage train bench.jsonl.gz -o cost.json
     partition(model, estimator=LearnedEstimator("cost.json"))          # by one of this machine
 
-The models that ship are of a few machines (`estimators.cost_model.shipped`). On another one the nearest still tells
-which backend is likely to win, and notes that it is not at home; `collage train LOGS --calibrate` adapts it in a
+The models that ship are of a few machines (`estimators.cost_model.shipped`). On another one the nearest still shows
+which backend is likely to win, and a note names its machine; `collage train LOGS --calibrate` adapts it in a
 minute.
 """
 

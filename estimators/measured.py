@@ -1,7 +1,7 @@
 """MeasuredEstimator: the latency of a candidate is what it takes on the device (RFC 0062, "CostEstimator").
 
-Look up, build in parallel, time one thing at a time, write down at once: batch after batch, so that a run that is
-    interrupted has on disk whatever it measured.
+Batch after batch it looks records up, builds in parallel, times one thing at a time and records at once, so that an
+interrupted run has on disk whatever it measured.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from collage.runtime.device_info import describe_device
 from collage.runtime.threads import default_threads
 from estimators.cached import CachedEstimator
 
-Rivals = list[Workload]
+Alternatives = list[Workload]
 
 
 class MeasuredEstimator(CostEstimator):
@@ -45,7 +45,7 @@ class MeasuredEstimator(CostEstimator):
     protocol: how to time; None is the default of the backends' device (`collage.measure.protocol`).
     build_jobs: processes that compile at the same time; None is one per processor.
     timeout_s: seconds after which a candidate that does not compile, load or answer is Invalid.
-    reporter: told of progress.
+    reporter: shows progress.
     """
 
     def __init__(
@@ -96,13 +96,13 @@ class _DeviceEstimator(CostEstimator):
 
     def estimate(self, workloads: Sequence[Workload]) -> list[Cost]:
         self.records.require_writable()
-        groups: dict[tuple[str, int], Rivals] = {}
+        groups: dict[tuple[str, int], Alternatives] = {}
         for workload in workloads:
             groups.setdefault((workload.structure, workload.threads), []).append(workload)
         self.reporter.stage("measuring", len(workloads))
         costs: dict[Workload, Cost] = {}
         jobs = self.build_jobs or default_threads()
-        ordered = sorted(groups.values(), key=lambda rivals: len(rivals[0].operators))
+        ordered = sorted(groups.values(), key=lambda alternatives: len(alternatives[0].operators))
         with (
             tempfile.TemporaryDirectory(prefix="collage-") as folder,
             Runner(workloads[0].threads, self.timeout_s) as runner,
@@ -121,34 +121,34 @@ class _DeviceEstimator(CostEstimator):
         return {w.backend.name: a for w, a in built.items() if isinstance(a, Artifact)}
 
     def _measure_batch(
-        self, batch: list[Rivals], runner: Runner, jobs: int, warm_ups: Mapping[str, Artifact]
+        self, batch: list[Alternatives], runner: Runner, jobs: int, warm_ups: Mapping[str, Artifact]
     ) -> dict[Workload, Cost]:
         costs: dict[Workload, Cost] = {}
         with tempfile.TemporaryDirectory(prefix="collage-") as folder:
             built = self._build(batch, Path(folder), jobs)
-            for number, rivals in enumerate(batch):
-                ready = [w for w in rivals if isinstance(built[w], Artifact)]
-                for workload in rivals:
+            for number, alternatives in enumerate(batch):
+                ready = [w for w in alternatives if isinstance(built[w], Artifact)]
+                for workload in alternatives:
                     if workload not in ready:
                         costs[workload] = self._record(workload, Measurement(reason=str(built[workload])))
                 if ready:
                     self.reporter.step(ready[0].label.partition(" ")[2], 0)
                     artifacts = [_awake(built[w], warm_ups.get(w.backend.name)) for w in ready]
-                    measured = self._measure_rivals(ready, artifacts, runner, Path(folder) / f"data{number}")
+                    measured = self._measure_alternatives(ready, artifacts, runner, Path(folder) / f"data{number}")
                     for workload, measurement in zip(ready, measured, strict=True):
                         costs[workload] = self._record(workload, measurement)
-                self.reporter.step(rivals[0].label.partition(" ")[2], len(rivals))
+                self.reporter.step(alternatives[0].label.partition(" ")[2], len(alternatives))
         return costs
 
-    def _build(self, batch: list[Rivals], folder: Path, jobs: int) -> dict[Workload, Artifact | str]:
+    def _build(self, batch: list[Alternatives], folder: Path, jobs: int) -> dict[Workload, Artifact | str]:
         """The artifact of each workload, or why there is none."""
         self.reporter.step("building", 0)
         result: dict[Workload, Artifact | str] = {}
         prepared: dict[Workload, Preparation] = {}
-        workloads = [w for rivals in batch for w in rivals]
+        workloads = [w for alternatives in batch for w in alternatives]
         try:
             prewarm(workloads)
-        except Exception as error:  # what is wrong with which candidate is told when that is prepared
+        except Exception as error:  # `prepare` says which candidate is wrong, and why
             self.reporter.note(f"not compiled together: {type(error).__name__}: {error}")
         for number, workload in enumerate(workloads):
             try:
@@ -160,35 +160,37 @@ class _DeviceEstimator(CostEstimator):
         result.update(zip(prepared, build_all(list(prepared.values()), jobs, self.timeout_s), strict=True))
         return result
 
-    def _measure_rivals(
-        self, rivals: Rivals, artifacts: Sequence[Artifact | str], runner: Runner, folder: Path
+    def _measure_alternatives(
+        self, alternatives: Alternatives, artifacts: Sequence[Artifact | str], runner: Runner, folder: Path
     ) -> list[Measurement]:
-        """Check and time rivals together. Before one is condemned for wrong numbers, the reference itself is
-        doubted.
+        """Check and time alternatives together. Where one has wrong numbers, the reference itself is checked
+        first.
         """
-        samples = _samples(rivals[0])
-        measured = runner.measure(self._job(rivals, artifacts, samples, folder))
+        samples = _samples(alternatives[0])
+        measured = runner.measure(self._job(alternatives, artifacts, samples, folder))
         if not any(m.reason.startswith(WRONG) for m in measured):
             return measured
-        graph = read_graph(rivals[0].module)
-        plain = ReferenceRun(rivals[0].module, graph, rivals[0].threads, samples.inputs, scheduled=False)
+        graph = read_graph(alternatives[0].module)
+        plain = ReferenceRun(alternatives[0].module, graph, alternatives[0].threads, samples.inputs, scheduled=False)
         if wrong_numbers(list(samples.outputs), plain.outputs, self.protocol.tolerance) is None:
             return measured
         self.reporter.note(
-            f"the reference of {rivals[0].label.partition(' ')[2]} was wrong: it is measured against plain kernels"
+            f"the reference of {alternatives[0].label.partition(' ')[2]} was wrong: plain kernels are the reference now"
         )
         right = Samples(samples.inputs, tuple(plain.outputs))
-        return runner.measure(self._job(rivals, artifacts, right, folder / "plain"))
+        return runner.measure(self._job(alternatives, artifacts, right, folder / "plain"))
 
-    def _job(self, rivals: Rivals, artifacts: Sequence[Artifact | str], samples: Samples, folder: Path) -> Job:
+    def _job(
+        self, alternatives: Alternatives, artifacts: Sequence[Artifact | str], samples: Samples, folder: Path
+    ) -> Job:
         folder.mkdir()
         return Job(
             artifacts=tuple(a for a in artifacts if isinstance(a, Artifact)),
             inputs=write_arrays(samples.inputs, folder, "input"),
             expected=write_arrays(samples.outputs, folder, "expected"),
             protocol=self.protocol,
-            threads=rivals[0].threads,
-            device=rivals[0].backend.device,
+            threads=alternatives[0].threads,
+            device=alternatives[0].backend.device,
         )
 
     def _record(self, workload: Workload, measurement: Measurement) -> Cost:
@@ -228,11 +230,11 @@ def _samples(workload: Workload) -> Samples:
     return Samples(tuple(run.inputs), tuple(run.outputs))
 
 
-def _batches(groups: list[Rivals], size: int) -> Iterator[list[Rivals]]:
+def _batches(groups: list[Alternatives], size: int) -> Iterator[list[Alternatives]]:
     """Groups in runs of about `size` workloads."""
-    batch: list[Rivals] = []
-    for rivals in groups:
-        batch.append(rivals)
+    batch: list[Alternatives] = []
+    for alternatives in groups:
+        batch.append(alternatives)
         if sum(map(len, batch)) >= size:
             yield batch
             batch = []

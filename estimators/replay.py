@@ -59,6 +59,8 @@ class ReplayEstimator(CostEstimator):
         self.protocol = protocol
 
     def bind(self, records: RecordDatabase, reporter: Reporter) -> CostEstimator:
+        if self.records is not None and self.fallback is None:
+            return self  # and with it what it has read
         fallback = self.fallback.bind(records, reporter) if self.fallback is not None else None
         return self.with_params(records=records if self.records is None else self.records, fallback=fallback)
 
@@ -71,7 +73,7 @@ class ReplayEstimator(CostEstimator):
         """
         if not workloads:
             return []
-        found = {workload: self._recorded.cost(workload) for workload in workloads}
+        found = {workload: self.recorded_.cost(workload) for workload in workloads}
         missing = [workload for workload, cost in found.items() if cost.is_unknown]
         if missing and self.fallback is not None:
             found.update(zip(missing, self.fallback.estimate(missing), strict=True))
@@ -87,10 +89,10 @@ class ReplayEstimator(CostEstimator):
         ------
         RecordsError: as `estimate`.
         """
-        return self._recorded.transitions(backends, threads)
+        return self.recorded_.transitions(backends, threads)
 
     @cached_property
-    def _recorded(self) -> _Recorded:
+    def recorded_(self) -> RecordedCosts:
         records = [r for source in self._sources() for r in _records_of(source) if r.key.kind != "plan"]
         if not records:
             raise RecordsError(f"nothing to replay: {self._named()} has no measured candidates")
@@ -99,7 +101,9 @@ class ReplayEstimator(CostEstimator):
         wanted = None if self.protocol is None else protocol_json(self.protocol)
         costs = _chosen(costs, "measuring protocol", [r.key.protocol for r in costs], wanted, "protocol=")
         protocols = {r.key.protocol for r in costs}
-        return _Recorded([*costs, *(r for r in records if r.key.kind == "transition" and r.key.protocol in protocols)])
+        return RecordedCosts(
+            [*costs, *(r for r in records if r.key.kind == "transition" and r.key.protocol in protocols)]
+        )
 
     def _sources(self) -> list[Source]:
         if self.records is None:
@@ -115,12 +119,12 @@ class ReplayEstimator(CostEstimator):
         return self.device if self.device is None or isinstance(self.device, str) else self.device.fingerprint
 
 
-class _Recorded:
+class RecordedCosts:
     """The newest cost of everything recorded, by what it is matched by."""
 
     def __init__(self, records: Iterable[Record]) -> None:
         self.costs: dict[tuple[str, str, Composites], _Costs] = {}
-        self.hand_overs: dict[str, _Costs] = {}
+        self.between: dict[str, _Costs] = {}
         self.threads: set[int] = set()
         self.structures: set[tuple[str, str]] = set()
         # Of two of one time the larger digest stays: the order of the logs decides nothing.
@@ -128,7 +132,7 @@ class _Recorded:
             key = record.key
             self.threads.add(key.threads)
             if key.kind == "transition":
-                self.hand_overs.setdefault(key.backend, {})[key.threads] = record.cost
+                self.between.setdefault(key.backend, {})[key.threads] = record.cost
             else:
                 self.costs.setdefault((key.structure, key.backend, key.composites), {})[key.threads] = record.cost
                 self.structures.add((key.structure, key.backend))
@@ -148,7 +152,7 @@ class _Recorded:
 
     def transitions(self, backends: Iterable[str], threads: int) -> dict[tuple[str, str], float]:
         asked = self._threads(threads)
-        pairs = {(a, b): self.hand_overs.get(f"{a}->{b}", {}).get(asked) for a, b in permutations(backends, 2)}
+        pairs = {(a, b): self.between.get(f"{a}->{b}", {}).get(asked) for a, b in permutations(backends, 2)}
         return {pair: cost.seconds for pair, cost in pairs.items() if cost is not None and cost.is_finite}
 
     def _threads(self, asked: int) -> int:

@@ -1,11 +1,11 @@
 """Cost models on networks that they have not seen: `python -m benchmarks.estimators [NAME ...] --records PATH ...`.
 
-Each network in turn is left out: a model is trained on the records of the others, and told what the left-out network's
-candidates take. The table compares the learned model with the roofline alone, a ridge regression on the same features
-and the nearest recorded neighbour; MAPE is the mean absolute percentage error. Then placements are searched with the
-told costs, and charged with the recorded ones (`--end-to-end`, on the machine of the records, runs both placements by
-turns). Goals: regret of at most 1.03 in the median and 1.10 at worst, and under 2 s for placing ResNet-50 and BERT by
-prediction alone.
+Each network in turn is left out: a model is trained on the records of the others, and predicts the latencies of the
+left-out network's candidates. The table compares the learned model with the roofline alone, a ridge regression on the
+same features and the nearest recorded neighbour; MAPE is the mean absolute percentage error. Then placements are
+searched with the predicted costs, and charged with the recorded ones (`--end-to-end`, on the machine of the records,
+runs both placements interleaved). Goals: regret of at most 1.03 in the median and 1.10 at worst, and under 2 s for
+placing ResNet-50 and BERT by prediction alone.
 
 What was found is written network by network (`--out`), and the same command goes on where it was interrupted.
 """
@@ -105,9 +105,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             ship(options.ship, records, designed, networks)
     except (CollageError, ValueError) as error:
         parser.error(str(error))
-    told = results.told(models)
-    console.print(accuracy_table(told))
-    console.print(placement_table(told))
+    outcomes = results.outcomes(models)
+    console.print(accuracy_table(outcomes))
+    console.print(placement_table(outcomes))
     if options.end_to_end and not run:
         console.print(ELSEWHERE)
     for row in results.rows:

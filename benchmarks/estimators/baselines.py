@@ -1,6 +1,6 @@
 """What a cost model has to be better than: the roofline alone, a ridge regression, the nearest recorded neighbour.
 
-All have the interface of the cost model (`fit(records)`, `predict(records)`), treat each backend on its own, and tell
+All have the interface of the cost model (`fit(records)`, `predict(records)`), treat each backend on its own, and have
 no intervals. The last two see the features that the cost model sees.
 """
 
@@ -26,7 +26,7 @@ Vector = npt.NDArray[np.float64]
 
 
 class Model(Protocol):
-    """What is compared. A model that tells intervals also has `predict_interval(records) -> (low, high)`."""
+    """What is compared. A model with intervals also has `predict_interval(records) -> (low, high)`."""
 
     def fit(self, records: Sequence[Record]) -> Any: ...
 
@@ -34,7 +34,7 @@ class Model(Protocol):
 
 
 class PerBackend(ABC):
-    """A model for each backend; one that was not trained is told NaN."""
+    """A model for each backend; NaN for one that was not trained."""
 
     def fit(self, records: Sequence[Record]) -> PerBackend:
         self._fitted: dict[str, Any] = {}
@@ -89,9 +89,9 @@ class Regressed(PerBackend):
         return pipeline.fit(_vectors(records), np.log(seconds))
 
     def _predict(self, fitted: Any, records: Sequence[Record]) -> Vector:
-        # Far from its training set a linear model tells absurd logarithms; what no workload takes is cut off.
-        told: Vector = np.clip(fitted.predict(_vectors(records)), np.log(1e-7), np.log(1e3))
-        return np.exp(told)
+        # Far from its training set a linear model predicts absurd logarithms; impossible latencies are cut off.
+        predicted: Vector = np.clip(fitted.predict(_vectors(records)), np.log(1e-7), np.log(1e3))
+        return np.exp(predicted)
 
 
 #: What makes an untrained one, by name.

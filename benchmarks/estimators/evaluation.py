@@ -23,7 +23,7 @@ from benchmarks.estimators.networks import (
     recorded_tuning_seconds,
 )
 from benchmarks.estimators.regret import Placements, Transitions, end_to_end, partitioning_seconds, predictions
-from benchmarks.estimators.results import Results, Told
+from benchmarks.estimators.results import Outcome, Results
 from benchmarks.estimators.scores import pairwise, score
 from collage.records import Record
 
@@ -78,8 +78,10 @@ class Evaluation:
             else:
                 model.fit(fold.training)
             self._score(tested, name, model, fold.test)
-            told = [dict(zip(wanted, of.tolist(), strict=True)) for of in predictions(model, list(wanted.values()))]
-            self._place(tested, name, placements, *told)
+            predicted = [
+                dict(zip(wanted, of.tolist(), strict=True)) for of in predictions(model, list(wanted.values()))
+            ]
+            self._place(tested, name, placements, *predicted)
             if name == LEARNED and tested.name in TIMED:
                 self._time(tested, model)
         write(network=tested.name, done=True)
@@ -148,12 +150,12 @@ def ship(
     make(LEARNED).fit(list(records.values()), groups, of_no_network(records, groups, designed)).save(path)
 
 
-def accuracy_table(told: Mapping[str, Told]) -> Table:
+def accuracy_table(outcomes: Mapping[str, Outcome]) -> Table:
     """A row per backend and model, over all tested networks."""
     columns = ("median APE", "MAPE", "±10%", "±20%", "Spearman", "in 90% interval")
     table = Table("backend", "model", "candidates", *columns, title="Left-out networks")
-    for backend in sorted({backend for found in told.values() for backend in found.recorded}):
-        for name, found in told.items():
+    for backend in sorted({backend for found in outcomes.values() for backend in found.recorded}):
+        for name, found in outcomes.items():
             interval = (found.low[backend], found.high[backend]) if backend in found.low else None
             s = score(found.predicted[backend], found.recorded[backend], interval)
             shares = [_share(x) for x in (s.median_ape, s.mape, s.within_10, s.within_20)]
@@ -161,12 +163,12 @@ def accuracy_table(told: Mapping[str, Told]) -> Table:
     return table
 
 
-def placement_table(told: Mapping[str, Told]) -> Table:
+def placement_table(outcomes: Mapping[str, Outcome]) -> Table:
     """A row per model: which backend wins, and the regret of placements."""
     table = Table(
         "model", "pairs", "right", "regret, median", "worst", "end to end, median", "worst", title="Placement"
     )
-    for name, found in told.items():
+    for name, found in outcomes.items():
         cells = []
         for regrets in (found.regrets, found.ratios):
             worst = max(regrets, key=regrets.__getitem__, default="")

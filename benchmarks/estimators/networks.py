@@ -4,7 +4,7 @@ A network's records are those of its candidates. Whatever has the structure of o
 network, is not in the training set when that network is tested. Records of no network at all are variants that were
 collected on purpose (`collage records collect`), and they may have been made around the tested network: those whose
 operators (shapes aside) only the tested network has are left out as well. Records of designed blocks (`collage records
-collect --designed`), which anybody can have without knowing the network, are told apart by their logs.
+collect --designed`), which anybody can have without knowing the network, are those of certain logs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Placement regret: what a placement that was searched with predicted costs loses against one with recorded costs.
 
-Additive regret charges both with recorded costs. End-to-end regret runs both by turns, and is the median of the ratios
-of runs that followed each other. A placement that is the same has none. How long the search by prediction takes is
+Additive regret charges both with recorded costs. End-to-end regret runs both interleaved, and is the median of the
+ratios of consecutive runs. A placement that is the same has none. How long the search by prediction takes is
 measured too.
 """
 
@@ -107,7 +107,7 @@ class Placements:
 def end_to_end(
     network: Network, placement: Sequence[CandidatePartition], by_records: Sequence[CandidatePartition]
 ) -> tuple[float, float, float]:
-    """Latency of a placement over that of the one by records, from runs by turns: (median, low, high).
+    """Latency of a placement over that of the one by records, from interleaved runs: (median, low, high).
 
     Raises
     ------
@@ -151,13 +151,13 @@ def partitioning_seconds(
         for workload in unique:
             _ = workload.description
         marks.append(time.perf_counter())
-        told = {key_of(w): _cost(s, spread) for w, s, spread in zip(unique, *predictions(model, unique), strict=True)}
+        costs = {key_of(w): _cost(s, spread) for w, s, spread in zip(unique, *predictions(model, unique), strict=True)}
         marks.append(time.perf_counter())
         problem = SearchProblem(
             graph=graph,
             candidates=candidates,
             cost_table=CostTable(
-                lambda asked, w=workloads, t=told: [t[key_of(w[c])] for c in asked],  # type: ignore[misc]
+                lambda asked, w=workloads, t=costs: [t[key_of(w[c])] for c in asked],  # type: ignore[misc]
                 workloads.get,
             ),
             transitions=transitions,

@@ -21,13 +21,13 @@ _LISTS = ("predicted", "recorded", "low", "high")
 
 
 @dataclass
-class Told:
-    """What one model told of all tested networks, and how its placements did.
+class Outcome:
+    """Predictions of one model for all tested networks, and the regret of its placements.
 
     Attributes
     ----------
     predicted, recorded, low, high: backend -> seconds of each candidate; the intervals' ends where there are any.
-    pairs: how often the faster backend was told.
+    pairs: how often the faster backend was predicted.
     regrets, ratios: network -> additive, and end-to-end, regret.
     """
 
@@ -72,11 +72,11 @@ class Results:
         with self.path.open("a") as out:
             out.write(json.dumps(self.rows[-1]) + "\n")
 
-    def told(self, models: Iterable[str]) -> dict[str, Told]:
-        """What was found of each model, over all networks that are complete."""
-        told = {name: Told() for name in models}
+    def outcomes(self, models: Iterable[str]) -> dict[str, Outcome]:
+        """The outcome of each model, over all networks that are complete."""
+        outcomes = {name: Outcome() for name in models}
         for row in self.rows:
-            found = told.get(row.get("model", ""))
+            found = outcomes.get(row.get("model", ""))
             if found is None or row["network"] not in self.done:
                 continue
             for name in _LISTS:
@@ -86,11 +86,11 @@ class Results:
                 found.regrets[row["network"]] = _number(row["additive_regret"])
             if "end_to_end_regret" in row:
                 found.ratios[row["network"]] = _number(row["end_to_end_regret"][0])
-        for found in told.values():
+        for found in outcomes.values():
             for name in _LISTS:
                 filled = {backend: numbers for backend, numbers in getattr(found, name).items() if numbers}
                 setattr(found, name, filled)
-        return told
+        return outcomes
 
 
 def _read(path: Path) -> list[dict[str, Any]]:

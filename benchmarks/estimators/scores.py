@@ -44,12 +44,12 @@ def score(predicted: Latencies, recorded: Latencies, interval: tuple[Latencies, 
     ------
     ValueError: there are no predictions, or not as many as records, or a recorded latency is not positive.
     """
-    told, seen = np.asarray(predicted, dtype=float), np.asarray(recorded, dtype=float)
-    if told.shape != seen.shape or not seen.size:
-        raise ValueError(f"{told.size} predictions cannot be scored against {seen.size} records")
+    given, seen = np.asarray(predicted, dtype=float), np.asarray(recorded, dtype=float)
+    if given.shape != seen.shape or not seen.size:
+        raise ValueError(f"{given.size} predictions cannot be scored against {seen.size} records")
     if not (seen > 0).all():
         raise ValueError("a recorded latency is positive")
-    errors = np.abs(told / seen - 1.0)
+    errors = np.abs(given / seen - 1.0)
     coverage = math.nan
     if interval is not None:
         low, high = (np.asarray(bound, dtype=float) for bound in interval)
@@ -60,7 +60,7 @@ def score(predicted: Latencies, recorded: Latencies, interval: tuple[Latencies, 
         mape=float(np.mean(errors)),
         within_10=float(np.mean(errors <= 0.10)),
         within_20=float(np.mean(errors <= 0.20)),
-        spearman=spearman(told, seen),
+        spearman=spearman(given, seen),
         coverage=coverage,
     )
 
@@ -75,7 +75,7 @@ def spearman(a: Latencies, b: Latencies) -> float:
 
 @dataclass(frozen=True)
 class Pairs:
-    """How often the faster of two backends was told, over pairs that differ by more than the margin."""
+    """How often the faster of two backends was predicted, over pairs that differ by more than the margin."""
 
     count: int
     right: int
@@ -101,11 +101,11 @@ def pairwise(
     margin: pairs whose slower one takes at most this share longer are nobody's win, and not asked about. A prediction
         that is a tie is wrong.
     """
-    rivals: dict[str, list[str]] = defaultdict(list)
+    measured: dict[str, list[str]] = defaultdict(list)
     for sub_graph, backend in recorded:
-        rivals[sub_graph].append(backend)
+        measured[sub_graph].append(backend)
     asked = right = 0
-    for sub_graph, backends in rivals.items():
+    for sub_graph, backends in measured.items():
         for pair in combinations(backends, 2):
             fast, slow = sorted(((sub_graph, backend) for backend in pair), key=recorded.__getitem__)
             if recorded[slow] > recorded[fast] * (1.0 + margin):

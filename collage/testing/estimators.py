@@ -37,14 +37,14 @@ class CostEstimatorConformance(ParameterisedConformance):
 
     def test_costs_are_in_the_workloads_order(self) -> None:
         workloads, estimator = self.workloads(), self.make()
-        costs = list(map(told, estimator.estimate(workloads)))
-        assert list(map(told, estimator.estimate(workloads[::-1]))) == costs[::-1]
-        assert [told(estimator.estimate([workload])[0]) for workload in workloads] == costs
+        costs = list(map(comparable, estimator.estimate(workloads)))
+        assert list(map(comparable, estimator.estimate(workloads[::-1]))) == costs[::-1]
+        assert [comparable(estimator.estimate([workload])[0]) for workload in workloads] == costs
 
     def test_equal_workloads_have_equal_costs(self) -> None:
         first, second, *_ = self.workloads()
         a, b, c, d = self.make().estimate([first, second, first, second])
-        assert told(a) == told(c) and told(b) == told(d)
+        assert comparable(a) == comparable(c) and comparable(b) == comparable(d)
 
     def test_no_workloads_no_costs(self) -> None:
         assert list(self.make().estimate([])) == []
@@ -53,9 +53,9 @@ class CostEstimatorConformance(ParameterisedConformance):
         workloads = self.workloads()
         asked = list(workloads)
         estimator = self.make()
-        costs = list(map(told, estimator.estimate(asked)))
+        costs = list(map(comparable, estimator.estimate(asked)))
         assert asked == workloads
-        assert list(map(told, estimator.estimate(tuple(asked)))) == costs
+        assert list(map(comparable, estimator.estimate(tuple(asked)))) == costs
 
     def test_a_backend_that_refuses_is_a_cost_and_no_exception(self) -> None:
         """Invalid from an estimator that tries; Unknown, or a guess, from one that does not; the others' costs stay."""
@@ -63,7 +63,7 @@ class CostEstimatorConformance(ParameterisedConformance):
         refused = Workload.of_module(networks.convolutions(), RefusesEverything())
         cost, other = self.make().estimate([refused, known])
         assert cost.is_invalid or cost.is_unknown or cost.samples == 0, "it cannot have been measured"
-        assert told(other) == told(self.make().estimate([known])[0])
+        assert comparable(other) == comparable(self.make().estimate([known])[0])
 
     def test_what_is_not_known_has_a_reason(self) -> None:
         refused = Workload.of_module(networks.convolutions(), RefusesEverything())
@@ -72,17 +72,17 @@ class CostEstimatorConformance(ParameterisedConformance):
 
     def test_asked_again_it_gives_the_same_costs(self) -> None:
         workloads, estimator = self.workloads(), self.make()
-        costs = list(map(told, estimator.estimate(workloads)))
-        assert list(map(told, estimator.estimate(workloads))) == costs
+        costs = list(map(comparable, estimator.estimate(workloads)))
+        assert list(map(comparable, estimator.estimate(workloads))) == costs
 
     def test_a_pickled_estimator_gives_the_same_costs(self) -> None:
         """Before its first use, and after."""
         workloads, estimator = self.workloads(), self.make()
         before = pickle.loads(pickle.dumps(estimator))
-        costs = list(map(told, estimator.estimate(workloads)))
+        costs = list(map(comparable, estimator.estimate(workloads)))
         after = pickle.loads(pickle.dumps(estimator))
         for copy in (before, after):
-            assert list(map(told, copy.estimate(workloads))) == costs
+            assert list(map(comparable, copy.estimate(workloads))) == costs
 
 
 class RefusesEverything(Backend):
@@ -107,7 +107,7 @@ class RefusesEverything(Backend):
         raise CodegenError(f"{self.name} compiles nothing")
 
 
-def told(cost: Cost) -> tuple[str, float, float, int, str]:
+def comparable(cost: Cost) -> tuple[str, float, float, int, str]:
     """A cost as something to compare: an Unknown one does not equal itself."""
     known = cost.seconds if cost.is_finite else -1.0
     return (str(cost) if not cost.is_finite else "", known, cost.spread, cost.samples, cost.reason)

@@ -12,7 +12,7 @@ import numpy as np
 from estimators.cost_model.analytic import Analytic
 from estimators.cost_model.trees import COLUMNS, Trees, tree_inputs
 from estimators.features.batch import FeatureTable
-from estimators.features.columns import TOTAL_NAMES
+from estimators.features.workload import TOTAL_NAMES
 
 Finite = Annotated[float, msgspec.Meta(ge=-1e300, le=1e300)]
 NotNegative = Annotated[float, msgspec.Meta(ge=0.0, le=1e300)]

@@ -16,8 +16,8 @@ import numpy as np
 from estimators.cost_model.backend import Finite, NotNegative
 from estimators.cost_model.conformal import conformal_quantile
 from estimators.features.batch import FeatureTable
-from estimators.features.columns import TOTAL_NAMES
 from estimators.features.operator import ANCHORS
+from estimators.features.workload import TOTAL_NAMES
 
 #: Terms of the correction, and the standard deviation that is expected of the coefficient of each.
 TERMS = {"level": 1.0, "size": 0.3, "anchors": 0.3, "kernels": 0.3}

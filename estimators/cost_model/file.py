@@ -17,7 +17,8 @@ from estimators.cost_model.backend import BackendModel
 from estimators.cost_model.calibration import Calibration
 from estimators.cost_model.pairwise_ratio import PairwiseRatio
 from estimators.cost_model.trees import Trees
-from estimators.features.columns import FEATURE_VERSION, TOTAL_NAMES, WORK_NAMES
+from estimators.features.columns import FEATURE_VERSION, WORK_NAMES
+from estimators.features.workload import TOTAL_NAMES
 
 FORMAT = "collage-cost-model"
 VERSION = 3

@@ -18,7 +18,9 @@ from joblib import Parallel, delayed
 
 from estimators.cost_model.analytic import Analytic
 from estimators.features.batch import FeatureTable
-from estimators.features.columns import DETAIL_NAMES, KINDS, TOTAL_NAMES
+from estimators.features.columns import KINDS
+from estimators.features.kernel import DETAIL_NAMES
+from estimators.features.workload import TOTAL_NAMES
 
 _SETTINGS = {
     "objective": "reg:pseudohubererror",

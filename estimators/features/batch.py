@@ -1,11 +1,12 @@
 """Features: what is known of a workload's latency before it runs, from its description alone.
 
-`features_of` turns a batch of workloads into matrices of work, of totals and of kernels; `estimators.features.columns`
-says what their columns are, `estimators.features.workload` how one workload is read.
+`features_of` turns a batch of workloads into matrices of work (`estimators.features.columns`), of totals
+(`estimators.features.workload`) and of kernels (`estimators.features.kernel`).
 """
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,8 +14,9 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_matrix  # type: ignore[import-untyped]
 
-from estimators.features.columns import DETAIL_NAMES, TOTAL_NAMES, WORK
-from estimators.features.workload import Kernel, Reader, Reading
+from estimators.features.columns import KINDS, TERMS, WORK, Feature, Term
+from estimators.features.kernel import DETAIL_FEATURES, DETAIL_NAMES
+from estimators.features.workload import TOTAL_FEATURES, TOTAL_NAMES, Kernel, Reader, Reading
 
 _COMPOSITES = TOTAL_NAMES.index("composites")
 _SHARE = TOTAL_NAMES.index("composite_share")
@@ -132,3 +134,17 @@ def features_of(tasks: Sequence[Task], roofline: Roofline) -> FeatureTable:
         kernel_details=np.array([k.details for k in distinct], dtype=np.float32).reshape(-1, len(DETAIL_NAMES)),
         kernel_work=kernel_work,
     )
+
+
+def as_markdown() -> str:
+    """The tables of all features, as docs/FEATURES.md shows them."""
+    lines = [textwrap.fill("Kinds of work: " + ", ".join(f"`{kind}`" for kind in KINDS) + ".", 100), ""]
+    tables: tuple[tuple[str, Sequence[Term | Feature[Any]]], ...] = (
+        ("Term of work", TERMS),
+        ("Total feature", TOTAL_FEATURES),
+        ("Detail of a kernel", DETAIL_FEATURES),
+    )
+    for title, features in tables:
+        lines += [f"| {title} | unit | formula |", "|---|---|---|"]
+        lines += [f"| `{f.name}` | {f.unit} | {f.formula} |" for f in features] + [""]
+    return "\n".join(lines)

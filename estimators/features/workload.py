@@ -1,4 +1,4 @@
-"""One workload read from its description: its work by kind, and its totals.
+"""One workload read from its description: its work by kind, its totals, and its kernels.
 
 Descriptions of the candidates of one network share their parts, and a large network has thousands of candidates, so
 what an operator does is computed once for each distinct operator of a batch.
@@ -10,8 +10,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from estimators.features.columns import FIRST_COLUMN, WORK
-from estimators.features.kernel import kernel_details
+from estimators.features.columns import FIRST_COLUMN, WORK, Feature, logged
+from estimators.features.kernel import DETAIL_FEATURES, KernelFacts
 from estimators.features.operator import ANCHORS, CLASSES, OperatorFacts, nbytes, operator_facts, tensors
 
 #: Seconds below which nothing is dispatched; keeps the roofline of views and empty tensors above zero.
@@ -21,6 +21,74 @@ _ENTRY = {cls: FIRST_COLUMN[f"entry_{cls}"] for cls in CLASSES}
 _EXIT = {cls: FIRST_COLUMN[f"exit_{cls}"] for cls in CLASSES}
 _EPILOGUE = FIRST_COLUMN["epilogue"]
 _WHOLE_CALL = FIRST_COLUMN["call"]
+
+
+class Whole(NamedTuple):
+    """What totals are made of: flops, bytes, seconds on the roofline, and counts.
+
+    Attributes
+    ----------
+    entered, left
+        Bytes of each tensor that enters and leaves.
+    longest
+        Operators on the longest path.
+    shares
+        Seconds of each operator class.
+    """
+
+    flops: float
+    activation: float
+    weight: float
+    roofline: float
+    entered: Sequence[float]
+    left: Sequence[float]
+    operators: int
+    kernels: int
+    longest: int
+    crossings: int
+    shares: Mapping[str, float]
+    threads: int
+
+
+def _share(cls: str) -> Feature[Whole]:
+    formula = f"roofline time of `{cls}` operators / that of all"
+    return Feature(f"share_{cls}", "fraction", formula, lambda w: w.shares[cls] / w.roofline)
+
+
+TOTAL_FEATURES: tuple[Feature[Whole], ...] = (
+    logged("total_flops", "flop", "sum over the operators", lambda w: w.flops),
+    logged(
+        "total_activation_bytes", "byte", "activations read and written, sum over the operators", lambda w: w.activation
+    ),
+    logged("total_weight_bytes", "byte", "constants read, sum over the operators", lambda w: w.weight),
+    Feature(
+        "total_roofline",
+        "log2, microsecond",
+        "sum of the operators' roofline times",
+        lambda w: math.log2(w.roofline * 1e6),
+    ),
+    logged(
+        "total_intensity",
+        "flop/byte",
+        "flops / bytes of the whole",
+        lambda w: w.flops / max(1.0, w.activation + w.weight),
+    ),
+    logged("entering_bytes", "byte", "inputs", lambda w: sum(w.entered)),
+    logged("leaving_bytes", "byte", "outputs", lambda w: sum(w.left)),
+    Feature("inputs", "count", "tensors that enter", lambda w: len(w.entered)),
+    Feature("outputs", "count", "tensors that leave", lambda w: len(w.left)),
+    logged("operators", "count", "operators", lambda w: w.operators),
+    logged("kernels", "count", "operators that are no views and no epilogues", lambda w: w.kernels),
+    logged("depth", "count", "operators on the longest path", lambda w: w.longest),
+    Feature("width", "count", "operators / depth: independent branches", lambda w: w.operators / w.longest),
+    Feature("layout_crossings", "count", "transposes, concats, splits and other moves of data", lambda w: w.crossings),
+    # Those of a task, whose structure others share, are filled in later (`estimators.features.batch`).
+    Feature("composites", "count", "library patterns inside", lambda w: 0.0),
+    Feature("composite_share", "fraction", "share of the operators that lie in a library pattern", lambda w: 0.0),
+    *map(_share, CLASSES),
+    Feature("threads", "log2, count", "threads of the deployment", lambda w: math.log2(w.threads)),
+)
+TOTAL_NAMES = tuple(feature.name for feature in TOTAL_FEATURES)
 
 
 class Reading(NamedTuple):
@@ -52,7 +120,7 @@ class _Operator(NamedTuple):
 
 
 class Reader:
-    """Reads descriptions; an operator is told by the identity of its parts, so descriptions must outlive the reader.
+    """Reads descriptions; an operator is known by the identity of its parts, so descriptions must outlive the reader.
 
     Parameters
     ----------
@@ -211,28 +279,21 @@ class Reader:
             if sources[position]:
                 depth[position] += max([depth[source] for source in sources[position]])
         roofline = max(_FLOOR, sum(shares.values()))
-        longest, count = max(depth, default=1), len(operators)
-        totals = [
-            _log(flops),
-            _log(activation),
-            _log(weight),
-            math.log2(roofline * 1e6),
-            _log(flops / max(1.0, activation + weight)),
-            _log(sum(entered)),
-            _log(sum(left)),
-            len(entered),
-            len(left),
-            _log(count),
-            _log(kernels),
-            _log(longest),
-            count / longest,
-            crossings,
-            0.0,
-            0.0,
-            *(shares[cls] / roofline for cls in CLASSES),
-            math.log2(self.threads),
-        ]
-        return Reading(work, totals, roofline, found)
+        whole = Whole(
+            flops=flops,
+            activation=activation,
+            weight=weight,
+            roofline=roofline,
+            entered=entered,
+            left=left,
+            operators=len(operators),
+            kernels=kernels,
+            longest=max(depth, default=1),
+            crossings=crossings,
+            shares=shares,
+            threads=self.threads,
+        )
+        return Reading(work, [feature.value(whole) for feature in TOTAL_FEATURES], roofline, found)
 
 
 def _heads(
@@ -260,8 +321,8 @@ def _kernel(head: _Operator, followers: Sequence[_Operator], surroundings: tuple
     for follower in followers:
         for column, seconds in enumerate(follower.work, _EPILOGUE):
             work[column] = work.get(column, 0.0) + seconds
-    details = kernel_details(head.facts, [follower.facts for follower in followers], *surroundings)
-    return Kernel(details, tuple(work.items()))
+    facts = KernelFacts(head.facts, [follower.facts for follower in followers], *surroundings)
+    return Kernel(tuple(feature.value(facts) for feature in DETAIL_FEATURES), tuple(work.items()))
 
 
 def _flat(refs: Sequence[Any]) -> Sequence[Any]:
@@ -269,7 +330,3 @@ def _flat(refs: Sequence[Any]) -> Sequence[Any]:
     if all(ref[0] != "tuple" for ref in refs):
         return refs
     return [inner for ref in refs for inner in (_flat(ref[1]) if ref[0] == "tuple" else [ref])]
-
-
-def _log(value: float) -> float:
-    return math.log2(1.0 + value)

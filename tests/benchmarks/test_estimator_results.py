@@ -28,11 +28,11 @@ def written(path: Path) -> Results:
 def test_only_networks_that_are_complete_count(tmp_path: Path) -> None:
     results = written(tmp_path / "out.jsonl")
     assert results.done == {"a"}
-    told = results.told(["learned", "ridge"])
-    assert told["learned"].recorded == {"tvm": [2.0, 3.0]} and math.isnan(told["learned"].predicted["tvm"][1])
-    assert told["learned"].regrets == {"a": math.inf} and told["learned"].low == {}
-    assert (told["learned"].pairs.count, told["learned"].pairs.right) == (4, 3)
-    assert told["ridge"].recorded == {}
+    outcomes = results.outcomes(["learned", "ridge"])
+    assert outcomes["learned"].recorded == {"tvm": [2.0, 3.0]} and math.isnan(outcomes["learned"].predicted["tvm"][1])
+    assert outcomes["learned"].regrets == {"a": math.inf} and outcomes["learned"].low == {}
+    assert (outcomes["learned"].pairs.count, outcomes["learned"].pairs.right) == (4, 3)
+    assert outcomes["ridge"].recorded == {}
 
 
 def test_an_evaluation_goes_on_and_drops_what_was_half_done(tmp_path: Path) -> None:

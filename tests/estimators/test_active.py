@@ -40,9 +40,9 @@ def some(records: list[Record], count: int = 10) -> list[Workload]:
 
 def test_bounds_are_the_model_s_intervals_and_measure_nothing(model: CostModel, records: list[Record]) -> None:
     estimator, asked = active(model), some(records)
-    told = estimator.bounds(asked)
+    bounds = estimator.bounds(asked)
     low, high = model.predict_interval(asked)
-    assert [b[0] for b in told] == pytest.approx(list(low)) and [b[1] for b in told] == pytest.approx(list(high))
+    assert [b[0] for b in bounds] == pytest.approx(list(low)) and [b[1] for b in bounds] == pytest.approx(list(high))
     assert isinstance(estimator.measured, Counted) and not estimator.measured.asked
 
 

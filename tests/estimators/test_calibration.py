@@ -38,8 +38,8 @@ def elsewhere(records: list[Record], seconds: Callable[[Record], float]) -> list
 
 def predicted_elsewhere(model: CostModel, valid: list[Record]) -> Callable[[Record], float]:
     """Twice as slow as the model says, and slower still where there is more to do; the same for all backends."""
-    told = {r.key.digest: s for r, s in zip(valid, model.predict(valid), strict=True)}
-    return lambda r: 2.0 * (told[r.key.digest] / 1e-4) ** 0.1 * told[r.key.digest]
+    predicted = {r.key.digest: s for r, s in zip(valid, model.predict(valid), strict=True)}
+    return lambda r: 2.0 * (predicted[r.key.digest] / 1e-4) ** 0.1 * predicted[r.key.digest]
 
 
 def test_a_few_records_make_up_for_another_speed(model: CostModel, valid: list[Record]) -> None:
@@ -54,8 +54,8 @@ def test_a_few_records_make_up_for_another_speed(model: CostModel, valid: list[R
 
 
 def test_where_nothing_differs_nothing_changes(model: CostModel, valid: list[Record]) -> None:
-    told = dict(zip((r.key.digest for r in valid), model.predict(valid).tolist(), strict=True))
-    same = elsewhere(valid, lambda r: told[r.key.digest])
+    predicted = dict(zip((r.key.digest for r in valid), model.predict(valid).tolist(), strict=True))
+    same = elsewhere(valid, lambda r: predicted[r.key.digest])
     assert model.calibrated(same[:60]).predict(same) == pytest.approx(model.predict(valid), rel=1e-6)
 
 
@@ -76,8 +76,8 @@ def test_few_records_change_little() -> None:
 
 def test_intervals_hold_the_calibrated_records(model: CostModel, valid: list[Record]) -> None:
     rng = np.random.default_rng(0)
-    told = dict(zip((r.key.digest for r in valid), model.predict(valid).tolist(), strict=True))
-    noisy = {digest: seconds * float(np.exp(rng.normal(0.0, 1.0))) for digest, seconds in told.items()}
+    predicted = dict(zip((r.key.digest for r in valid), model.predict(valid).tolist(), strict=True))
+    noisy = {digest: seconds * float(np.exp(rng.normal(0.0, 1.0))) for digest, seconds in predicted.items()}
     there = elsewhere(valid, lambda r: noisy[r.key.digest])
     report = model.calibrated(there[::2]).errors()
     assert 0.85 <= report.rows[0].coverage <= 0.97

@@ -204,8 +204,8 @@ def test_latencies_that_are_no_numbers_are_refused_before_they_can_be_learned_fr
 def test_an_outlier_bends_nothing(valid: list[Record]) -> None:
     some = valid[:200]
     wrong = [replace(some[0], seconds=1e3 * some[0].seconds), *some[1:]]
-    told, bent = (CostModel(rounds=20, threads=1).fit(r).predict(some) for r in (some, wrong))
-    assert np.median(np.abs(bent / told - 1)) < 0.05
+    predicted, bent = (CostModel(rounds=20, threads=1).fit(r).predict(some) for r in (some, wrong))
+    assert np.median(np.abs(bent / predicted - 1)) < 0.05
 
 
 def test_mixed_devices_are_refused(valid: list[Record]) -> None:

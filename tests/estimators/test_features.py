@@ -9,9 +9,11 @@ import pytest
 
 from estimators.cost_model.analytic import Analytic
 from estimators.cost_model.trees import COLUMNS, tree_inputs
-from estimators.features.batch import Roofline, Task, features_of
-from estimators.features.columns import DETAIL_NAMES, KINDS, TOTAL_NAMES, WORK_NAMES, as_markdown
+from estimators.features.batch import Roofline, Task, as_markdown, features_of
+from estimators.features.columns import KINDS, WORK_NAMES
+from estimators.features.kernel import DETAIL_NAMES
 from estimators.features.operator import operator_class, operator_facts
+from estimators.features.workload import TOTAL_NAMES
 
 
 def tensor(*shape: int) -> list:
@@ -118,7 +120,7 @@ def test_the_same_workload_has_the_same_features_whatever_it_comes_with() -> Non
     assert np.array_equal(alone.work[0], among.work[1]) and np.array_equal(alone.totals[0], among.totals[1])
 
 
-def test_an_elementwise_operator_after_an_anchor_is_told_from_one_alone() -> None:
+def test_an_elementwise_operator_after_an_anchor_is_an_epilogue() -> None:
     nodes = [conv(["in", 0], (16, 16, 1, 1), IMAGE), relu(["node", 0], IMAGE)]
     assert work(nodes, "epilogue.calls") > 0 == work(nodes, "elementwise.calls")
     assert work([relu(["in", 0], IMAGE)], "elementwise.calls") > 0
@@ -131,7 +133,7 @@ def test_an_elementwise_operator_after_a_result_that_is_taken_twice_is_no_epilog
     assert work(nodes, "epilogue.calls") == 0
 
 
-def test_what_crosses_the_border_is_told_by_who_takes_it() -> None:
+def test_what_crosses_the_border_is_counted_by_the_class_that_takes_it() -> None:
     nodes = [conv(["in", 0], (16, 16, 1, 1), IMAGE), relu(["node", 0], IMAGE)]
     assert work(nodes, "entry_convolution.bytes") > 0 == work(nodes, "entry_elementwise.bytes")
     assert work(nodes, "exit_elementwise.bytes") > 0 == work(nodes, "exit_convolution.bytes")
@@ -183,7 +185,7 @@ def test_a_kernel_is_an_anchor_with_its_epilogue_and_knows_its_border() -> None:
     assert (kernel["window"], kernel["stride"], kernel["rank"], kernel["constant"]) == (9, 1, 4, 1)
 
 
-def test_details_tell_the_shapes_that_libraries_like_from_those_that_they_do_not() -> None:
+def test_details_show_whether_extents_fill_whole_vectors() -> None:
     odd = tensor(1, 17, 8, 8)
     (kernel,) = details([conv(["in", 0], (17, 16, 1, 1), odd, stride=2)], [IMAGE])
     assert kernel["columns_padded"] == pytest.approx(32 / 17) and kernel["channels_padded"] == 1.0

@@ -41,8 +41,8 @@ def test_it_names_the_faster_backend_more_often(both: list[Record]) -> None:
     off = {}
     for name, ratios in (("with", model.ratios_), ("without", ())):
         model.ratios_ = ratios
-        told = np.log(model.predict(asked))
-        off[name] = np.mean(np.abs(told[1::2] - told[::2] - truth))
+        predicted = np.log(model.predict(asked))
+        off[name] = np.mean(np.abs(predicted[1::2] - predicted[::2] - truth))
     assert off["with"] < 0.95 * off["without"]
 
 

@@ -30,7 +30,7 @@ def ratios(records: list[Record], truth: list[Record]) -> np.ndarray:
     return np.array([a.seconds / b.seconds for a, b in zip(records, truth, strict=True)])
 
 
-def test_a_slow_hour_is_told_by_what_was_measured_again(morning: list[Record]) -> None:
+def test_repeated_measurements_show_a_slow_hour(morning: list[Record]) -> None:
     again, alone = morning[:60], morning[60:]
     first, second = [at(r, 0) for r in again], [at(r, 5, 1.21) for r in (*again, *alone)]
     found = leveled(pairs_of([*first, *second]))
@@ -87,7 +87,7 @@ def test_what_has_no_latency_stays(morning: list[Record]) -> None:
     assert one_of_each(pairs_of([*morning, failed, *second]))[failed.key.structure].seconds is None
 
 
-def test_slow_minutes_of_a_session_are_told_as_well(morning: list[Record]) -> None:
+def test_they_show_slow_minutes_of_a_session_too(morning: list[Record]) -> None:
     half = len(morning) // 2
     slow = [at(r, 0.1, 1.44) for r in morning[half:]]
     first, second = [*morning[:half], *slow], [at(r, 5) for r in morning]
