@@ -26,7 +26,7 @@ class CostEstimatorConformance(ParameterisedConformance):
 
     def workloads(self) -> list[Workload]:
         """At least two different workloads; best of different costs."""
-        modules = (networks.look_up(), networks.attention(), networks.convolutions())
+        modules = (networks.look_up(), networks.attention(), networks.branches(), networks.convolutions())
         return [Workload.of_module(module, TVMBackend()) for module in modules]
 
     def test_gives_one_cost_per_workload(self) -> None:
@@ -74,6 +74,14 @@ class CostEstimatorConformance(ParameterisedConformance):
         workloads, estimator = self.workloads(), self.make()
         costs = list(map(comparable, estimator.estimate(workloads)))
         assert list(map(comparable, estimator.estimate(workloads))) == costs
+
+    def test_asking_what_it_knows_changes_nothing(self) -> None:
+        workloads, estimator = self.workloads(), self.make()
+        estimator.estimate(workloads)
+        notes = estimator.notes(workloads)
+        assert all(isinstance(note, str) and note for note in notes)
+        estimator.knows(RefusesEverything.name)
+        assert estimator.notes(workloads) == notes
 
     def test_a_pickled_estimator_gives_the_same_costs(self) -> None:
         """Before its first use, and after."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -129,6 +129,15 @@ class ConsumesTheList(ByLength):
         return costs
 
 
+class NotesWhatItWasAsked(ByLength):
+    def knows(self, backend: str) -> bool:
+        self.asked = backend
+        return True
+
+    def notes(self, workloads: Collection[Workload]) -> list[str]:
+        return [f"asked about {self.asked}"] if hasattr(self, "asked") else []
+
+
 BROKEN: list[tuple[type[CostEstimator], str]] = [
     (Sorts, "test_costs_are_in_the_workloads_order"),
     (Unites, "test_equal_workloads_have_equal_costs"),
@@ -138,6 +147,7 @@ BROKEN: list[tuple[type[CostEstimator], str]] = [
     (Measures, "test_a_backend_that_refuses_is_a_cost_and_no_exception"),
     (GivesNoReason, "test_what_is_not_known_has_a_reason"),
     (Counts, "test_asked_again_it_gives_the_same_costs"),
+    (NotesWhatItWasAsked, "test_asking_what_it_knows_changes_nothing"),
     (KeepsALock, "test_a_pickled_estimator_gives_the_same_costs"),
     (ConsumesTheList, "test_any_sequence_will_do_and_stays_as_it_is"),
 ]
