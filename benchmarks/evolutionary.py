@@ -62,7 +62,7 @@ def bench(name: str, records: Path, time_limit_s: float, checkpoint: Path | None
         "network": name,
         "shipped": plan.choice,
         "ratio_to_dijkstra": _ratio(confirmation),
-        "latencies": {} if confirmation is None else {r.name: str(r.latency) for r in confirmation.rivals},
+        "latencies": {} if confirmation is None else {r.name: str(r.latency) for r in confirmation.contestants},
         "partitions": {SEARCHED: len(found.partitions), DIJKSTRA: len(seed.partitions)},
         "additive_cost_s": {SEARCHED: found.cost.seconds, DIJKSTRA: seed.cost.seconds},
         "tune_s": seconds,

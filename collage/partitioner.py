@@ -1,6 +1,6 @@
 """partition(): the phases of RFC 0062 in their order, and the confirmation after them.
 
-1. rules of every backend; 2. candidates; 3. costs and search; then the searched plan and its rivals run end to end,
+1. rules of every backend; 2. candidates; 3. costs and search; then the searched plan and the baselines run end to end,
 and the best is the `Plan` that is returned. Phase 4 is the plan's own (`Plan.compile`).
 """
 
@@ -22,7 +22,7 @@ from collage.confirm.contest import SEARCHED
 from collage.confirm.correction import Refined, refine
 from collage.confirm.latencies import Latencies
 from collage.confirm.launches import launch_notes
-from collage.confirm.recall import Field
+from collage.confirm.recall import Contest
 from collage.confirm.ties import simplest, tie_notes
 from collage.cost import Cost
 from collage.errors import NoCoverError, SearchInterrupted
@@ -37,7 +37,8 @@ from collage.measure.protocol import candidate_protocol, end_to_end
 from collage.measure.reference import ReferenceRun
 from collage.measure.transitions import transition_costs
 from collage.measure.workloads import WorkloadFactory
-from collage.plan import Plan, PlannedPartition, PlanRound
+from collage.plan import Plan
+from collage.planned.data import PlannedPartition, PlanRound
 from collage.progress import Reporter
 from collage.records import RecordDatabase
 from collage.rules.base import PartitionSpec
@@ -84,7 +85,7 @@ def partition(
     threads: number of threads of the deployment; None is all processors of this process.
     shapes: input name -> shape, for dynamic dimensions.
     inputs: arrays to run candidates on; None makes legal random ones.
-    confirm_end_to_end: whether the plan is run against its rivals before it is returned.
+    confirm_end_to_end: whether the plan is run against the baselines before it is returned.
     correction_rounds: how often, at most, costs are corrected by what partitions took inside the whole, and the search
         is repeated (`collage.confirm.correction`).
     budget_s: seconds that the search may take; None for no limit.
@@ -190,16 +191,18 @@ class _Session:
             )
             found, problem = self._search(searcher, problem)
             alone = single_backend(plugins.load("searchers", "dijkstra"), problem, self.backends.values())
-            rivals = {f"{name} alone": cover for name, cover in alone.items()}
+            baselines = {f"{name} alone": cover for name, cover in alone.items()}
             if not confirmed:
-                return self._plan(searcher, estimator, found, problem, *simplest(problem, found, rivals))
-            field = Field(self.network, self.backends, self.threads, self.database, runner)
+                return self._plan(searcher, estimator, found, problem, *simplest(problem, found, baselines))
+            contest = Contest(self.network, self.backends, self.threads, self.database, runner)
 
             # A searcher that went by end-to-end latencies has no need of corrected costs.
             searches = [partial(self._search_some, searcher, names) for names in self._sets_of_backends()]
-            refined = refine(problem, searches, found, rivals, field.run, 0 if problem.latency_table.used else rounds)
+            refined = refine(
+                problem, searches, found, baselines, contest.run, 0 if problem.latency_table.used else rounds
+            )
             searched, choice = refined.answer.partitioning, refined.answer.confirmation.shipped
-            ships = searched if choice == SEARCHED else rivals.get(choice)
+            ships = searched if choice == SEARCHED else baselines.get(choice)
             return self._plan(searcher, estimator, searched, refined.problem, choice, ships, refined)
 
     def _transitions(self, estimator: CostEstimator) -> Mapping[tuple[str, str], float]:
@@ -269,6 +272,7 @@ class _Session:
             choice=choice,
             partitions=self._planned(shipped, problem) if shipped else (),
             backends=self.backends,
+            versions={name: backend.version() for name, backend in self.backends.items()},
             threads=self.threads,
             device=self.device,
             searched_cost=found.cost,

@@ -26,7 +26,6 @@ from collage.measure.probe import two_convolutions
 from collage.measure.protocol import Protocol, candidate_protocol
 from collage.measure.reference import ReferenceRun
 from collage.measure.runner import Measurement, Runner
-from collage.measure.statistics import Summary
 from collage.progress import Reporter
 from collage.records import Record, RecordDatabase, key_of
 from collage.runtime.device_info import describe_device
@@ -195,7 +194,7 @@ class _DeviceEstimator(CostEstimator):
 
     def _record(self, workload: Workload, measurement: Measurement) -> Cost:
         """Turn a measurement into a cost that is on disk before the next one starts."""
-        cost = cost_of(measurement)
+        cost = measurement.cost
         device = self._device(workload.backend.device)
         record = Record.of(
             key_of(workload, device, self.protocol),
@@ -212,14 +211,6 @@ class _DeviceEstimator(CostEstimator):
 
 def _awake(artifact: Artifact | str, warm_up: Artifact | None) -> Artifact | str:
     return replace(artifact, warm_up=warm_up) if isinstance(artifact, Artifact) else artifact
-
-
-def cost_of(measurement: Measurement) -> Cost:
-    """Median and spread of what was sampled; Invalid, with the reason, when nothing was."""
-    if not measurement.valid:
-        return Cost.invalid(measurement.reason)
-    summary = Summary.of(measurement.samples)
-    return Cost(summary.median, summary.spread, summary.count, measurement.reason)
 
 
 def _samples(workload: Workload) -> Samples:

@@ -94,7 +94,7 @@ def _module(network: str, dtype: str, batch: int) -> Any:
 
 def found(plan: collage.Plan) -> dict[str, Any]:
     """What ships, and the interleaved latency of each contestant; seconds."""
-    rivals = plan.confirmation.rivals if plan.confirmation is not None else ()
+    rivals = plan.confirmation.contestants if plan.confirmation is not None else ()
     return {
         "shipped": plan.choice,
         "partitions": dict(Counter(p.backend for p in plan.partitions)),

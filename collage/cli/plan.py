@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from msgspec.structs import replace
 
 from collage.cli.exits import guarded
 from collage.cli.options import Html, Model, Output, Records, Shapes, Verbose, parse_shapes, require_writable

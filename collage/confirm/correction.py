@@ -32,7 +32,7 @@ class Round:
     ----------
     partitioning: the placement, with the cost that it was searched with.
     isolated: seconds, sum of what its partitions cost alone, transitions included; NaN where one is not known.
-    confirmation: what was seen end to end, of it and of its rivals.
+    confirmation: what was seen end to end, of it and of its baselines.
     """
 
     partitioning: Partitioning
@@ -45,10 +45,10 @@ class Round:
 
     @property
     def loss(self) -> float:
-        """End-to-end latency over that of the fastest rival, by runs that followed each other; infinite when it failed,
-        or was stopped early.
+        """End-to-end latency over that of the fastest baseline, by runs that followed each other; infinite when it
+        failed, or was stopped early.
         """
-        ratios = {r.name: r.ratio[0] for r in self.confirmation.rivals if r.ratio is not None}
+        ratios = {r.name: r.ratio[0] for r in self.confirmation.contestants if r.ratio is not None}
         own = ratios.pop(SEARCHED, float("inf"))
         return own / min(ratios.values()) if ratios else own
 
@@ -123,24 +123,24 @@ def refine(
     problem: SearchProblem,
     searches: Sequence[Callable[[SearchProblem], Partitioning | None]],
     found: Partitioning,
-    rivals: Mapping[str, Partitioning],
+    baselines: Mapping[str, Partitioning],
     run: Callable[[Mapping[str, Partitioning]], Confirmation],
     rounds: int,
 ) -> Refined:
-    """Run the searched placement against its rivals, correct the costs, search again, until the answer is stable.
+    """Run the searched placement against the baselines, correct the costs, search again, until the answer is stable.
 
     Parameters
     ----------
     problem: with isolated costs.
     searches: each finds placements for corrected costs, None where there is none; one is done when the next begins.
     found: the placement searched with isolated costs.
-    rivals: name -> placement that takes part in every round, and whose partitions teach the corrections too.
-    run: runs placements by turns, `SEARCHED` among them.
+    baselines: name -> placement that takes part in every round, and whose partitions teach the corrections too.
+    run: runs placements interleaved, `SEARCHED` among them.
     rounds: how often each search may be repeated.
 
     Returns
     -------
-    All rounds; the answer is the one whose placement lost least to, or won most over, the rivals of its own round.
+    All rounds; the answer is the one whose placement lost least to, or won most over, the baselines in its own round.
     """
     corrections = Corrections(problem)
     corrected = _with_costs(problem, corrections)
@@ -148,10 +148,10 @@ def refine(
 
     def learn(found: Partitioning) -> None:
         nonlocal corrected
-        confirmation = run({SEARCHED: found, **rivals})
+        confirmation = run({SEARCHED: found, **baselines})
         done.append(Round(found, _isolated(problem, found), confirmation))
         scale = _scale(done[0].confirmation, confirmation)
-        for name, placement in {SEARCHED: found, **rivals}.items():
+        for name, placement in {SEARCHED: found, **baselines}.items():
             seconds = confirmation.of(name).partition_seconds
             corrections.learn(placement.candidates, [s * scale for s in seconds])
         corrected = _with_costs(problem, corrections)
@@ -163,7 +163,7 @@ def refine(
             if placement is None or any(placement.candidates == earlier.partitioning.candidates for earlier in done):
                 break
             if placement.cost.seconds > _HOPELESS * min(
-                _total(corrected, rival) for rival in (found, *rivals.values())
+                _total(corrected, other) for other in (found, *baselines.values())
             ):
                 break
             learn(placement)
@@ -187,9 +187,9 @@ def _isolated(problem: SearchProblem, partitioning: Partitioning) -> float:
 
 
 def _scale(first: Confirmation, now: Confirmation) -> float:
-    """How much faster the machine was in the first round, by the fastest rival of that round."""
-    known = {r.name: r.latency for r in now.rivals if r.name != SEARCHED and r.latency.is_finite}
-    both = [r for r in first.rivals if r.latency.is_finite and r.name in known]
+    """How much faster the machine was in the first round, by the fastest baseline of that round."""
+    known = {r.name: r.latency for r in now.contestants if r.name != SEARCHED and r.latency.is_finite}
+    both = [r for r in first.contestants if r.latency.is_finite and r.name in known]
     if not both:
         return 1.0
     anchor = min(both, key=lambda r: r.latency.seconds)

@@ -1,7 +1,7 @@
 """Latencies: end-to-end latencies of placements for searchers that go by them, comparable from call to call.
 
-Placements are timed by turns with an anchor, the first placement that was ever asked for, and what is told is the
-anchor's first latency times the median of the ratios of runs that followed each other: a machine that has become
+Placements are timed interleaved with an anchor, the first placement that was ever asked for. The reported latency is
+the anchor's first latency times the median of the ratios of runs that followed each other: a machine that has become
 slower in between has become so for both. The spread is that of the ratio, so the anchor has none. Every latency is
 recorded before the next batch starts.
 """
@@ -14,7 +14,6 @@ from typing import Any
 
 from collage.backends.base import Backend
 from collage.compile.build import device_of_backends
-from collage.confirm.contest import plan_cost
 from collage.confirm.recall import cover_of
 from collage.cost import Cost
 from collage.graph.candidates import CandidatePartition
@@ -62,14 +61,14 @@ class Latencies:
         return [found[cover] for cover in covers]
 
     def again(self, partitionings: Sequence[Partitioning]) -> list[Cost]:
-        """Run a few placements once more, all by turns with each other (`LatencyTable.remeasure`).
+        """Run a few placements once more, interleaved (`LatencyTable.remeasure`).
 
-        The first one is the anchor, and its latency of now is what the others are told by: these numbers can be
-        compared with each other only. The same few are remembered, in the records.
+        The first one is the anchor, and the others are relative to its present latency: these numbers can be compared
+        with each other only. The records remember the result for the same placements.
         """
         covers = [p.candidates for p in partitionings]
-        field = sorted(digest_of(cover_of(cover)) for cover in covers)
-        keys = {cover: self._key(cover, covers[0], field) for cover in covers}
+        contest = sorted(digest_of(cover_of(cover)) for cover in covers)
+        keys = {cover: self._key(cover, covers[0], contest) for cover in covers}
         found = self._recorded(keys)
         if len(found) < len(keys):
             found = self._measure(covers[1:], covers[0], None, keys)
@@ -86,17 +85,17 @@ class Latencies:
         placements = {"the first placement": anchor} | {f"placement {i + 1}": cover for i, cover in enumerate(batch)}
         by_name = self.runner.measure(placements, "running placements")
         measured = {cover: by_name[name] for name, cover in placements.items()}
-        known = reference or replace(plan_cost(measured[anchor]), spread=0.0)
+        known = reference or replace(measured[anchor].cost, spread=0.0)
         costs = {anchor: known, **{c: _relative(measured[c], measured[anchor], known) for c in batch}}
         for cover, cost in costs.items():
             self.database.put(Record.of(keys[cover], cost, label="placement", device=self._device().as_dict()))
         self.runner.forget(batch)
         return costs
 
-    def _key(self, cover: Cover, anchor: Cover, field: Sequence[str] = ()) -> RecordKey:
+    def _key(self, cover: Cover, anchor: Cover, contest: Sequence[str] = ()) -> RecordKey:
         parts: dict[str, Any] = {"network": self.network, "cover": cover_of(cover), "anchor": cover_of(anchor)}
-        if field:
-            parts["again with"] = list(field)
+        if contest:
+            parts["again with"] = list(contest)
         structure = digest_of(parts)
         backends = list(self.backends.values())
         return plan_key(structure, backends, self._device(), self.runner.threads, self.runner.protocol)
@@ -106,9 +105,9 @@ class Latencies:
 
 
 def _relative(measurement: Measurement, anchor: Measurement, reference: Cost) -> Cost:
-    """A latency, told as the anchor's first latency times the ratio to the anchor now."""
-    cost = plan_cost(measurement)
-    now = plan_cost(anchor)
+    """A latency as the anchor's first latency times the ratio to the anchor now."""
+    cost = measurement.cost
+    now = anchor.cost
     if not (cost.is_finite and now.is_finite and reference.is_finite):
         return cost
     count = min(len(measurement.samples), len(anchor.samples))

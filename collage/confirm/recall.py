@@ -1,19 +1,21 @@
 """Confirmations on record: what was confirmed once, on this machine and with these versions, is not measured again.
 
-All rivals of a confirmation are recorded under keys that name the whole field: a latency that was taken against
-other rivals does not count, because only latencies that were taken by turns can be compared.
+All contestants of a confirmation are recorded under keys that name the whole contest: a latency from another contest
+does not count, because only interleaved latencies can be compared.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from collage.backends.base import Backend
 from collage.compile.build import device_of_backends
-from collage.confirm.contest import SEARCHED, UNTOUCHED, Confirmation, Rival, confirm
+from collage.confirm.contest import SEARCHED, UNTOUCHED, Confirmation, Contestant, Ratio, confirm
 from collage.measure.plan_runner import Placement, PlanRunner
 from collage.measure.protocol import end_to_end
 from collage.records import Record, RecordDatabase, RecordKey
@@ -34,10 +36,13 @@ def confirm_once(
 
     Parameters
     ----------
-    network: hash of the network's structure.
-    plans: name -> placement, `SEARCHED` among them, None for TVM's own build; a rival that is the searched placement
+    network
+        Hash of the network's structure.
+    plans
+        Name -> placement, `SEARCHED` among them, None for TVM's own build. A contestant that is the searched placement
         itself shares its latency.
-    measure: takes the different plans and confirms them.
+    measure
+        Takes the different plans and confirms them.
     """
     searched = cover_of(plans[SEARCHED])
     different = {name: p for name, p in plans.items() if name == SEARCHED or cover_of(p) != searched}
@@ -48,23 +53,19 @@ def confirm_once(
     else:
         confirmation = measure(different)
         device = describe_device(device_of_backends(backends)).as_dict()
-        for rival in confirmation.rivals:
-            note = {
-                "shipped": confirmation.shipped,
-                "ratio": rival.ratio,
-                "partition_seconds": rival.partition_seconds,
-                **({"launch_seconds": rival.launch_seconds} if rival.launch_seconds else {}),
-            }
-            record = Record.of(keys[rival.name], rival.latency, label=rival.name, description=note, device=device)
+        for c in confirmation.contestants:
+            note = _Note(confirmation.shipped, c.ratio, c.partition_seconds, c.launch_seconds)
+            description = msgspec.to_builtins(note)
+            record = Record.of(keys[c.name], c.latency, label=c.name, description=description, device=device)
             database.put(record)
     twins = tuple(replace(confirmation.of(SEARCHED), name=name) for name in plans if name not in different)
-    return replace(confirmation, rivals=confirmation.rivals + twins)
+    return replace(confirmation, contestants=confirmation.contestants + twins)
 
 
-class Field:
-    """Placements of one network that run by turns, round after round (`collage.confirm.correction.refine`).
+class Contest:
+    """Placements of one network that run interleaved, round after round (`collage.confirm.correction.refine`).
 
-    A rival that fails, or is far slower than the fastest, runs in the first round only: its result is carried on.
+    A contestant that fails, or is far slower than the fastest, runs in the first round only: its result is kept.
     """
 
     def __init__(
@@ -80,25 +81,25 @@ class Field:
         self.threads = threads
         self.database = database
         self.runner = runner
-        self._out: dict[str, Rival] = {}
+        self._out: dict[str, Contestant] = {}
 
     def run(self, placements: Mapping[str, Partitioning]) -> Confirmation:
         """The confirmation of these placements, and of TVM's own build of the whole."""
-        field: dict[str, Placement] = {name: p.candidates for name, p in placements.items() if name not in self._out}
+        running: dict[str, Placement] = {name: p.candidates for name, p in placements.items() if name not in self._out}
         if UNTOUCHED not in self._out:
-            field[UNTOUCHED] = None
+            running[UNTOUCHED] = None
         found = confirm_once(
             self.network,
-            field,
+            running,
             list(self.backends.values()),
             self.threads,
             self.database,
             lambda different: confirm(different, self.runner),
         )
-        carried = tuple(self._out.values())
-        hopeless = (r for r in found.rivals if r.name != SEARCHED and (r.ratio is None or r.latency.is_invalid))
-        self._out.update((r.name, r) for r in hopeless)
-        return replace(found, rivals=found.rivals + carried)
+        kept = tuple(self._out.values())
+        hopeless = (c for c in found.contestants if c.name != SEARCHED and (c.ratio is None or c.latency.is_invalid))
+        self._out.update((c.name, c) for c in hopeless)
+        return replace(found, contestants=found.contestants + kept)
 
 
 def _keys(
@@ -107,10 +108,10 @@ def _keys(
     device = device_of_backends(backends)
     info, protocol = describe_device(device), end_to_end(device)
     covers: dict[str, Any] = {name: cover_of(placement) for name, placement in plans.items()}
-    field = sorted(map(json.dumps, covers.values()))
+    contest = sorted(map(json.dumps, covers.values()))
     return {
         name: plan_key(
-            digest_of({"network": network, "cover": cover, "rivals": field}), backends, info, threads, protocol
+            digest_of({"network": network, "cover": cover, "rivals": contest}), backends, info, threads, protocol
         )
         for name, cover in covers.items()
     }
@@ -123,16 +124,19 @@ def cover_of(placement: Placement) -> Any:
     return [[c.backend, list(c.sub_graph.inside), [label for label, _ in c.composites]] for c in placement]
 
 
+class _Note(msgspec.Struct, frozen=True):
+    """What the record of a contestant says besides its latency."""
+
+    shipped: str
+    ratio: Ratio | None
+    partition_seconds: tuple[float, ...]
+    launch_seconds: tuple[float, ...] = ()
+
+
 def _recalled(known: Mapping[str, Record]) -> Confirmation:
-    notes = {name: dict(record.description or {}) for name, record in known.items()}
-    rivals = tuple(
-        Rival(
-            name,
-            record.cost,
-            tuple(notes[name]["ratio"]) if notes[name]["ratio"] else None,
-            tuple(notes[name]["partition_seconds"]),
-            tuple(notes[name].get("launch_seconds", ())),
-        )
+    notes = {name: msgspec.convert(record.description, _Note) for name, record in known.items()}
+    contestants = (
+        Contestant(name, record.cost, notes[name].ratio, notes[name].partition_seconds, notes[name].launch_seconds)
         for name, record in known.items()
     )
-    return Confirmation(str(notes[SEARCHED]["shipped"]), rivals)
+    return Confirmation(notes[SEARCHED].shipped, tuple(contestants))

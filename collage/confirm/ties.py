@@ -1,8 +1,8 @@
 """Of placements that costs cannot tell apart, the simplest: what ships when nothing is run end to end.
 
 A search adds up the costs of hundreds of candidates and takes the least sum, also where it is less by a thousandth.
-Sums of costs are not that exact, those of predicted costs least of all: of thousands of candidates it finds those that
-were told too low. A tie (`Cost.ties`) is a difference inside the intervals, which are wide where costs are predicted,
+Sums of costs are not that exact, sums of predicted costs least of all: the minimum over thousands of candidates has a
+winner's curse. A tie (`Cost.ties`) is a difference inside the intervals, which are wide where costs are predicted,
 or under 2%. It goes to fewer partitions, which are fewer places to be wrong in, and then to the declared preference.
 """
 
@@ -17,21 +17,23 @@ from collage.search import Partitioning, SearchProblem
 
 
 def simplest(
-    problem: SearchProblem, found: Partitioning, alone: Mapping[str, Partitioning]
+    problem: SearchProblem, found: Partitioning, baselines: Mapping[str, Partitioning]
 ) -> tuple[str, Partitioning]:
     """The placement of fewest partitions among those whose costs tie with the searched one's, and its name.
     Of equal numbers, the one on preferred backends (`Backend.priority`), then the cheapest.
 
     Parameters
     ----------
-    found: what the search answered.
-    alone: name -> placement on one backend, as far as it goes; costs are asked of the problem.
+    found
+        The answer of the search.
+    baselines
+        Name -> placement on one backend, as far as possible; their costs come from the problem.
     """
     tied = {SEARCHED: found}
-    for name, cover in alone.items():
-        rival = problem.partitioning(cover.candidates)
-        if found.cost.is_finite and rival.cost.is_finite and rival.cost.ties(found.cost, TIE):
-            tied[name] = rival
+    for name, cover in baselines.items():
+        baseline = problem.partitioning(cover.candidates)
+        if found.cost.is_finite and baseline.cost.is_finite and baseline.cost.ties(found.cost, TIE):
+            tied[name] = baseline
 
     def preference(name: str) -> tuple[int, int, float]:
         placement = tied[name]

@@ -15,9 +15,11 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import IO
 
+from collage.cost import Cost
 from collage.errors import CollageError
 from collage.measure.helper import command
 from collage.measure.job import Begin, Done, Failed, Job, Parts, Ready, Retired, Timed, receive, send
+from collage.measure.statistics import Summary
 from collage.runtime.threads import thread_environment
 
 #: Seconds in which a timing process has to come up: where nothing is cached yet, it compiles its clock.
@@ -38,6 +40,14 @@ class Measurement:
     @property
     def valid(self) -> bool:
         return bool(self.samples)
+
+    @property
+    def cost(self) -> Cost:
+        """Median and spread of the samples; Invalid, with the reason, when there are none."""
+        if not self.valid:
+            return Cost.invalid(self.reason)
+        summary = Summary.of(self.samples)
+        return Cost(summary.median, summary.spread, summary.count, self.reason)
 
 
 class Runner:

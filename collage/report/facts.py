@@ -15,7 +15,7 @@ from itertools import groupby
 from collage.confirm.contest import SEARCHED
 from collage.cost import Cost
 from collage.graph.candidates import HOST
-from collage.plan import Plan, PlannedPartition
+from collage.planned.data import PlanData, PlannedPartition
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class PartitionRow:
 
 
 @dataclass(frozen=True)
-class RivalRow:
+class ContestantRow:
     """One plan end to end: its latency, its ratio to what ships with the 95% interval, and a remark."""
 
     name: str
@@ -51,7 +51,7 @@ class RivalRow:
     remark: str
 
 
-def partition_rows(plan: Plan, width: int = 48) -> list[PartitionRow]:
+def partition_rows(plan: PlanData, width: int = 48) -> list[PartitionRow]:
     """The partitions that backends run, equal ones together, in the order of their first appearance."""
     partitions = [p for p in plan.partitions if p.backend != HOST]
     total = sum(p.cost.seconds for p in partitions)
@@ -83,32 +83,32 @@ def _identity(partition: PlannedPartition) -> object:
     )
 
 
-def host_operators(plan: Plan) -> str:
+def host_operators(plan: PlanData) -> str:
     """The nodes that stay on the virtual machine, counted by operator; "" when there are none."""
     names = [short_name(op) for p in plan.partitions if p.backend == HOST for op in p.operators]
     return ", ".join(_counted(names)) if names else ""
 
 
-def rival_rows(plan: Plan) -> list[RivalRow]:
+def contestant_rows(plan: PlanData) -> list[ContestantRow]:
     """All plans that were run end to end, fastest first, those that failed last."""
     if plan.confirmation is None:
         return []
     rows = []
-    for rival in plan.confirmation.rivals:
-        remark = "ships" if rival.name == plan.confirmation.shipped else ""
-        if rival.latency.is_invalid:
-            remark = rival.latency.reason or "failed"
-        elif rival.latency.reason.startswith("stopped early"):
-            remark = rival.latency.reason
-        rows.append(RivalRow(rival.name, rival.latency, rival.ratio, remark))
+    for c in plan.confirmation.contestants:
+        remark = "ships" if c.name == plan.confirmation.shipped else ""
+        if c.latency.is_invalid:
+            remark = c.latency.reason or "failed"
+        elif c.latency.reason.startswith("stopped early"):
+            remark = c.latency.reason
+        rows.append(ContestantRow(c.name, c.latency, c.ratio, remark))
     return sorted(rows, key=lambda row: row.latency.seconds if row.latency.is_finite else math.inf)
 
 
-def verdict(plan: Plan) -> str:
+def verdict(plan: PlanData) -> str:
     """Which plan ships, and why, in one sentence."""
     if plan.confirmation is None:
-        return f"{plan.choice} ships, unconfirmed: it was not run end to end against its rivals"
-    finite = [row for row in rival_rows(plan) if row.latency.is_finite]
+        return f"{plan.choice} ships, unconfirmed: it was not run end to end against the baselines"
+    finite = [row for row in contestant_rows(plan) if row.latency.is_finite]
     shipped, fastest = plan.choice, finite[0]
     latency = {row.name: row.latency.seconds for row in finite}
     if len(finite) == 1:

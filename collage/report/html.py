@@ -9,14 +9,14 @@ from pathlib import Path
 
 from collage.errors import CollageError
 from collage.graph.candidates import HOST
-from collage.plan import Plan
+from collage.planned.data import PlanData
 from collage.report.facts import (
+    contestant_rows,
     host_operators,
     milliseconds,
     partition_rows,
     percent,
     positions,
-    rival_rows,
     shorten,
     verdict,
 )
@@ -36,7 +36,7 @@ th { border-bottom: 2px solid #888 } td { border-bottom: 1px solid #ddd } .n { t
 """
 
 
-def write_html(plan: Plan, path: Path, title: str) -> None:
+def write_html(plan: PlanData, path: Path, title: str) -> None:
     """Write the page.
 
     Raises
@@ -50,14 +50,14 @@ def write_html(plan: Plan, path: Path, title: str) -> None:
         raise CollageError(f"{path}: cannot write the report: {error.strerror or error}") from error
 
 
-def to_html(plan: Plan, title: str) -> str:
+def to_html(plan: PlanData, title: str) -> str:
     """The page. Every text that comes from a network or a backend is escaped."""
     parts = [
         f"<h1>{escape(title)}</h1>",
         f'<p class="verdict">{escape(verdict(plan))}</p>',
         "<h2>End to end</h2>",
         _table(("", "ms"), whole_lines(plan), numbers=(1,)),
-        _rivals(plan),
+        _contestants(plan),
         "<h2>What runs where</h2>",
         _strip(plan),
         _partitions(plan),
@@ -77,7 +77,7 @@ def to_html(plan: Plan, title: str) -> str:
     )
 
 
-def _partitions(plan: Plan) -> str:
+def _partitions(plan: PlanData) -> str:
     header = ("#", "backend", "operators", "each, ms", "times", "share", "runner-up", "margin")
     rows = [
         (
@@ -89,8 +89,8 @@ def _partitions(plan: Plan) -> str:
     return _table(header, rows, numbers=(3, 4, 5, 7))
 
 
-def _rivals(plan: Plan) -> str:
-    rows = rival_rows(plan)
+def _contestants(plan: PlanData) -> str:
+    rows = contestant_rows(plan)
     if not rows:
         return ""
     longest = max((row.latency.seconds for row in rows if row.latency.is_finite), default=math.inf)
@@ -111,7 +111,7 @@ def _rivals(plan: Plan) -> str:
     return f"<table><tr>{head}</tr>{''.join(lines)}</table>"
 
 
-def _strip(plan: Plan) -> str:
+def _strip(plan: PlanData) -> str:
     """The partitions in execution order, each as wide as its share of the sum, coloured by backend."""
     partitions = [p for p in plan.partitions if p.backend != HOST and p.cost.is_finite]
     colours = dict(zip(sorted({p.backend for p in partitions}), _COLOURS * len(partitions), strict=False))
@@ -135,6 +135,6 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequen
     return f"<table><tr>{cells('th', header)}</tr>{body}</table>"
 
 
-def _provenance(plan: Plan) -> str:
-    versions = ", ".join(f"{name} {backend.version()}" for name, backend in plan.backends.items())
+def _provenance(plan: PlanData) -> str:
+    versions = ", ".join(f"{name} {version}" for name, version in plan.versions.items())
     return f"{plan.threads} threads; {versions}; {plan.searcher}, {plan.estimator}; network {plan.network[:12]}"

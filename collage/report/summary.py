@@ -10,28 +10,29 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from collage.plan import Plan, PlanRound
+from collage.confirm.contest import SEARCHED
+from collage.planned.data import PlanData, PlanRound
 from collage.report.facts import (
+    contestant_rows,
     host_operators,
     milliseconds,
     partition_rows,
     percent,
     positions,
-    rival_rows,
     verdict,
 )
 
 _PLAIN_WIDTH = 120
 
 
-def summarise(plan: Plan) -> str:
+def summarise(plan: PlanData) -> str:
     """The summary as plain text of at most 120 columns, without colours."""
     text = io.StringIO()
     Console(file=text, width=_PLAIN_WIDTH, color_system=None, legacy_windows=False).print(render(plan))
     return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
 
 
-def print_summary(plan: Plan) -> None:
+def print_summary(plan: PlanData) -> None:
     """Print the summary: with colours on a terminal, as plain text elsewhere."""
     console = Console(highlight=False)
     if console.is_terminal:
@@ -40,12 +41,12 @@ def print_summary(plan: Plan) -> None:
         print(summarise(plan))
 
 
-def render(plan: Plan) -> RenderableType:
+def render(plan: PlanData) -> RenderableType:
     """The summary as something that rich prints."""
     return Group(*_parts(plan))
 
 
-def _parts(plan: Plan) -> Iterator[RenderableType]:
+def _parts(plan: PlanData) -> Iterator[RenderableType]:
     rows = partition_rows(plan)
     count = sum(len(row.positions) for row in rows)
     what = _number(count, "partition") if rows else "the whole network is built by TVM alone"
@@ -60,14 +61,14 @@ def _parts(plan: Plan) -> Iterator[RenderableType]:
     yield _whole_table(plan)
     if plan.confirmation is not None:
         yield Text("")
-        yield _rival_table(plan)
+        yield _contestant_table(plan)
     yield Text("")
     yield Text(verdict(plan), style="bold green")
     for note in plan.notes:
         yield Text(f"Note: {note}")
 
 
-def _partition_table(plan: Plan) -> Table:
+def _partition_table(plan: PlanData) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     table.add_column("#", overflow="fold")
     table.add_column("backend", style="cyan", no_wrap=True)
@@ -92,7 +93,7 @@ def _partition_table(plan: Plan) -> Table:
     return table
 
 
-def _whole_table(plan: Plan) -> Table:
+def _whole_table(plan: PlanData) -> Table:
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column("what")
     table.add_column("value")
@@ -101,11 +102,11 @@ def _whole_table(plan: Plan) -> Table:
     return table
 
 
-def whole_lines(plan: Plan) -> list[tuple[str, str]]:
+def whole_lines(plan: PlanData) -> list[tuple[str, str]]:
     """(what, value) of the searched plan as a whole, and what is lost."""
     lines = [("sum of costs, as searched", f"{milliseconds(plan.searched_cost)}{_bound(plan)}")]
     if plan.confirmation is not None:
-        searched = next((r for r in plan.confirmation.rivals if r.name == "collage"), None)
+        searched = next((c for c in plan.confirmation.contestants if c.name == SEARCHED), None)
         if searched is not None:
             lines.append(("end to end, as searched", milliseconds(searched.latency)))
             lines.append(("sum of its parts inside the whole", milliseconds(plan.corrected_cost)))
@@ -127,7 +128,7 @@ def _number(count: int, what: str) -> str:
     return f"{count} {what}{'' if count == 1 else 's'}"
 
 
-def _bound(plan: Plan) -> str:
+def _bound(plan: PlanData) -> str:
     """How good the search says that its answer is."""
     cost = plan.searched_cost.seconds
     if not plan.searched_cost.is_finite or plan.lower_bound <= 0:
@@ -136,14 +137,14 @@ def _bound(plan: Plan) -> str:
     return " (no cover has a smaller sum)" if gap < 5e-4 else f" (the smallest sum is at most {gap:.1%} below)"
 
 
-def _rival_table(plan: Plan) -> Table:
+def _contestant_table(plan: PlanData) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     table.add_column("plan", no_wrap=True)
     table.add_column("end to end, ms", justify="right", no_wrap=True)
     table.add_column("ratio", justify="right")
     table.add_column("95% interval", no_wrap=True)
     table.add_column("", overflow="fold")
-    for row in rival_rows(plan):
+    for row in contestant_rows(plan):
         ratio, interval = ratio_texts(row.ratio)
         style = "bold green" if row.remark == "ships" else ""
         cells = (row.name, milliseconds(row.latency), ratio, interval, row.remark)

@@ -15,7 +15,7 @@ import tvm
 from cuda_emulation import DEVICE, Emulation, emulation
 
 from benchmarks.gpu.contestant import _CudaClock, _turn
-from collage.confirm.contest import Confirmation, Rival
+from collage.confirm.contest import Confirmation, Contestant
 from collage.confirm.launches import launch_bound, launch_notes
 from collage.cost import Cost
 from collage.measure import device_events
@@ -187,7 +187,7 @@ def test_the_fingerprint_of_a_device(emulation: Emulation, monkeypatch: pytest.M
 
 def test_a_plan_says_when_the_host_is_too_slow() -> None:
     def confirmed(latency: float, launch: tuple[float, ...]) -> Confirmation:
-        return Confirmation("collage", (Rival("collage", Cost(latency), None, (1e-5, 3e-5), launch),))
+        return Confirmation("collage", (Contestant("collage", Cost(latency), None, (1e-5, 3e-5), launch),))
 
     bound = confirmed(1e-4, (2e-5, 2e-5))
     assert launch_bound(bound) == (0,)

@@ -68,11 +68,9 @@ def test_a_network_is_placed_measured_compiled_exported_and_loaded(
 ) -> None:
     x = _RNG.standard_normal((8, 16)).astype("float32")
     assert plan.device == "cuda" and plan.confirmation is not None
-    rivals = {rival.name: rival for rival in plan.confirmation.rivals}
-    assert {"products alone", "tvm-cuda alone"} <= set(rivals)
-    assert all(rival.latency.is_finite for rival in rivals.values()), [
-        rival.latency.reason for rival in rivals.values()
-    ]
+    found = {c.name: c for c in plan.confirmation.contestants}
+    assert {"products alone", "tvm-cuda alone"} <= set(found)
+    assert all(c.latency.is_finite for c in found.values()), [c.latency.reason for c in found.values()]
     plan.compile().export(tmp_path / "model.so")
     model = collage.runtime.load(tmp_path / "model.so")
     assert model.device == "cuda" and model.metadata["device"] == "cuda"
@@ -164,8 +162,9 @@ def test_tensors_on_the_device_stay_there(emulation: Emulation) -> None:
 def built(backends: list[Any]) -> Any:
     """The network with every product on the first backend that takes it, and the rest on TVM."""
     from collage.compile.rewrite import apply
-    from collage.graph.candidates import HOST, PartitionSpec
+    from collage.graph.candidates import HOST
     from collage.graph.from_relax import read_graph
+    from collage.rules.base import PartitionSpec
 
     module = network()
     graph = read_graph(module)

@@ -42,7 +42,7 @@ def test_a_plan_says_what_was_searched_and_run_on_the_way(tuned: Tuned) -> None:
     assert "additive error" in tuned.plan.summary()
 
 
-def test_rivals_whose_partitions_have_the_same_names_are_not_mixed_up(tuned: Tuned) -> None:
+def test_contestants_whose_partitions_have_the_same_names_are_not_mixed_up(tuned: Tuned) -> None:
     """Engines are found by name: the first partition of the halves is called what the whole is called."""
     graph = read_graph(tuned.module)
     nodes = list(graph.coverable)

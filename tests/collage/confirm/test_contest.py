@@ -1,4 +1,4 @@
-"""Which plan ships: ties, significance, failures. Latencies are made up, as seconds of runs by turns."""
+"""Which plan ships: ties, significance, failures. Latencies are made up, as seconds of interleaved runs."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def test_the_searched_plan_ships_when_it_is_the_fastest() -> None:
     )
 
 
-def test_a_rival_that_is_faster_by_less_than_a_tie_does_not_ship() -> None:
+def test_a_contestant_that_is_faster_by_less_than_a_tie_does_not_ship() -> None:
     assert choose({SEARCHED: _samples(1.0, STEADY), "a alone": _samples(0.985, STEADY, seed=1)}).shipped == SEARCHED
 
 
 @pytest.mark.parametrize("drift", [STEADY, DRIFT], ids=["steady", "drifting"])
-def test_the_fastest_rival_ships_when_it_is_faster_even_on_a_machine_that_drifts(drift: np.ndarray) -> None:
+def test_the_fastest_contestant_ships_when_it_is_faster_even_on_a_machine_that_drifts(drift: np.ndarray) -> None:
     measured = {
         SEARCHED: _samples(1.0, drift),
         "a alone": _samples(0.95, drift, seed=1),
@@ -58,7 +58,7 @@ WAVERING = np.array((0.6, 1.0, 1.6) * 8)
     ("alone", "runs", "partitions", "ships"),
     [
         (0.95, WAVERING, 5, "a alone"),  # looks faster, and is simpler
-        (1.01, STEADY, 5, "a alone"),  # slower beyond doubt, but by less than a tie
+        (1.01, STEADY, 5, "a alone"),  # slower with certainty, but by less than a tie
         (1.05, STEADY, 5, SEARCHED),
         (1.1, WAVERING, 5, SEARCHED),  # looks slower, though nobody knows
         (0.95, WAVERING, 1, SEARCHED),  # is not simpler
@@ -78,7 +78,7 @@ def test_a_build_without_partitions_wins_no_tie() -> None:
     assert choose(measured, {SEARCHED: [part] * 5, UNTOUCHED: None}).shipped == SEARCHED
 
 
-def test_a_searched_plan_that_fails_is_replaced_and_one_that_is_stopped_early_is_no_rival() -> None:
+def test_a_searched_plan_that_fails_is_replaced_and_one_that_is_stopped_early_does_not_count() -> None:
     failed = {
         SEARCHED: Measurement(reason="wrong result"),
         "a alone": _samples(2.0, STEADY),

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from collage.confirm.contest import SEARCHED, Confirmation, Rival
+from collage.confirm.contest import SEARCHED, Confirmation, Contestant
 from collage.confirm.correction import Corrections, refine
 from collage.cost import Cost
 from collage.graph.candidates import CandidatePartition
@@ -28,8 +28,10 @@ def _run(inside: Mapping[CandidatePartition, float], slower: Sequence[float] = (
         factor = next(rounds)
         seconds = {name: tuple(inside[c] * factor for c in p.partitions) for name, p in placements.items()}
         fastest = min(map(sum, seconds.values()))
-        rivals = (Rival(name, Cost(sum(s), 0.0, 9), (sum(s) / fastest,) * 3, s) for name, s in seconds.items())
-        return Confirmation(SEARCHED, tuple(rivals))
+        contestants = (
+            Contestant(name, Cost(sum(s), 0.0, 9), (sum(s) / fastest,) * 3, s) for name, s in seconds.items()
+        )
+        return Confirmation(SEARCHED, tuple(contestants))
 
     return run
 
@@ -73,7 +75,7 @@ def test_a_machine_that_is_slower_in_a_later_round_does_not_count_against_what_r
     assert refined.problem.cost(WHOLE_B).seconds == pytest.approx(4.0)
 
 
-def test_the_answer_is_the_round_that_did_best_against_its_rivals() -> None:
+def test_the_answer_is_the_round_that_did_best_against_the_baselines() -> None:
     """Corrections make partitions of `b` look cheap that are dear inside: what was run first stays the answer."""
     inside = {c: 1.0 for c in SMALL_A} | {c: 9.0 for c in SMALL_B} | {WHOLE_B: 4.2}
     problem = _problem(1.1)
@@ -101,9 +103,9 @@ def test_every_search_has_its_turn_with_what_the_ones_before_it_taught() -> None
         return corrected.partitioning(SMALL_B)
 
     searches = [DijkstraSearcher().search, of_b, lambda corrected: None]
-    rivals = {"b alone": problem.partitioning([WHOLE_B])}
+    baselines = {"b alone": problem.partitioning([WHOLE_B])}
     found = problem.partitioning(SMALL_A)
-    refined = refine(problem, searches, found, rivals, _run(inside), 3)  # type: ignore[arg-type]
+    refined = refine(problem, searches, found, baselines, _run(inside), 3)  # type: ignore[arg-type]
     assert [round.partitioning.candidates for round in refined.rounds] == [
         tuple(SMALL_A),
         (WHOLE_B,),
@@ -119,8 +121,8 @@ def test_a_placement_that_cannot_win_by_its_sum_is_not_run() -> None:
     def of_b(corrected: SearchProblem) -> Partitioning:
         return corrected.partitioning(SMALL_B)
 
-    rivals = {"b alone": problem.partitioning([WHOLE_B])}
-    refined = refine(problem, [of_b], problem.partitioning(SMALL_A), rivals, _run(inside), 3)  # type: ignore[arg-type]
+    baselines = {"b alone": problem.partitioning([WHOLE_B])}
+    refined = refine(problem, [of_b], problem.partitioning(SMALL_A), baselines, _run(inside), 3)  # type: ignore[arg-type]
     assert len(refined.rounds) == 1
 
 

@@ -1,4 +1,4 @@
-"""Latencies: what searchers are told of placements that ran end to end, when the machine drifts between the runs."""
+"""Latencies of placements that ran end to end, when the machine drifts between the runs."""
 
 from __future__ import annotations
 
@@ -79,14 +79,14 @@ def test_again_runs_everybody_and_tells_by_the_first_ones_latency_of_now(databas
     again = measure.again([placement("x"), placement("z")])
     assert [cost.seconds for cost in again] == pytest.approx([1.5, 1.35])
     assert runner.jobs[1:] == [["x", "z"]]
-    assert [cost.seconds for cost in measure([placement("z")])] == pytest.approx([0.9]), "what was told stays told"
+    assert [cost.seconds for cost in measure([placement("z")])] == pytest.approx([0.9]), "it does not change"
 
 
 def test_the_same_few_are_not_run_a_third_time(database: RecordDatabase) -> None:
     measure, runner = latencies(database)
-    told = measure.again([placement("x"), placement("z")])
+    reported = measure.again([placement("x"), placement("z")])
     other, runner_of_other = latencies(database)
-    assert other.again([placement("x"), placement("z")]) == told
+    assert other.again([placement("x"), placement("z")]) == reported
     assert not runner_of_other.jobs and len(runner.jobs) == 1
     other.again([placement("x"), placement("y")])
-    assert runner_of_other.jobs == [["x", "y"]], "another field is another run"
+    assert runner_of_other.jobs == [["x", "y"]], "another contest is another run"

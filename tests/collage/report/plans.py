@@ -5,9 +5,10 @@ from __future__ import annotations
 from collage.backends.onnx.onnxruntime import ONNXRuntimeBackend
 from collage.backends.onnx.openvino import OpenVINOBackend
 from collage.backends.tvm.backend import TVMBackend
-from collage.confirm.contest import SEARCHED, Confirmation, Rival
+from collage.confirm.contest import SEARCHED, Confirmation, Contestant
 from collage.cost import Cost
-from collage.plan import Plan, PlannedPartition
+from collage.plan import Plan
+from collage.planned.data import PlannedPartition
 
 
 def block(first: int) -> list[PlannedPartition]:
@@ -30,25 +31,29 @@ def block(first: int) -> list[PlannedPartition]:
     ]
 
 
-def rival(name: str, milliseconds: float, ratio: float | None, reason: str = "converged") -> Rival:
+def contestant(name: str, milliseconds: float, ratio: float | None, reason: str = "converged") -> Contestant:
     interval = None if ratio is None else (ratio, ratio - 0.01, ratio + 0.01)
-    return Rival(name, Cost(milliseconds * 1e-3, 1.0e-5, 20, reason), interval)
+    return Contestant(name, Cost(milliseconds * 1e-3, 1.0e-5, 20, reason), interval)
 
 
-def plan(rivals: tuple[Rival, ...] = (), shipped: str = SEARCHED, blocks: int = 3, notes: tuple[str, ...] = ()) -> Plan:
-    """`blocks` equal blocks and a reshape on the host; confirmed when there are rivals."""
+def plan(
+    contestants: tuple[Contestant, ...] = (), shipped: str = SEARCHED, blocks: int = 3, notes: tuple[str, ...] = ()
+) -> Plan:
+    """`blocks` equal blocks and a reshape on the host; confirmed when there are contestants."""
     partitions = [p for number in range(blocks) for p in block(4 * number)]
     host = PlannedPartition(backend="host", nodes=(4 * blocks,), operators=("relax.reshape",))
+    backends = {b.name: b for b in (OpenVINOBackend(), ONNXRuntimeBackend(), TVMBackend())}
     return Plan(
         module=None,
         network="0123456789abcdef",
         choice=shipped,
         partitions=(*partitions, host),
-        backends={b.name: b for b in (OpenVINOBackend(), ONNXRuntimeBackend(), TVMBackend())},
+        backends=backends,
+        versions={name: backend.version() for name, backend in backends.items()},
         threads=2,
         searched_cost=Cost(4.5e-3, 4.0e-5),
         lower_bound=4.5e-3,
-        confirmation=Confirmation(shipped, rivals) if rivals else None,
+        confirmation=Confirmation(shipped, contestants) if contestants else None,
         searcher="DijkstraSearcher()",
         estimator="MeasuredEstimator",
         notes=notes,

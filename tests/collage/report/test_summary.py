@@ -6,18 +6,19 @@ import math
 import re
 
 import pytest
+from msgspec.structs import replace
 
-from collage.confirm.contest import SEARCHED, UNTOUCHED, Rival
+from collage.confirm.contest import SEARCHED, UNTOUCHED, Contestant
 from collage.cost import Cost
 from collage.report import facts
 from collage.report.summary import summarise
-from tests.collage.report.plans import plan, rival
+from tests.collage.report.plans import contestant, plan
 
-RIVALS = (
-    rival(SEARCHED, 5.0, 1.0),
-    rival("openvino alone", 5.6, 1.12),
-    Rival("onnxruntime alone", Cost.invalid("gives wrong numbers")),
-    rival(UNTOUCHED, 900.0, None, "stopped early: far slower than its rivals"),
+CONTESTANTS = (
+    contestant(SEARCHED, 5.0, 1.0),
+    contestant("openvino alone", 5.6, 1.12),
+    Contestant("onnxruntime alone", Cost.invalid("gives wrong numbers")),
+    contestant(UNTOUCHED, 900.0, None, "stopped early: far slower than its rivals"),
 )
 
 
@@ -33,15 +34,13 @@ def test_equal_partitions_are_one_row_that_says_where_they_are() -> None:
 
 def test_partitions_whose_costs_differ_are_rows_of_their_own() -> None:
     ours = plan(blocks=2)
-    slower = tuple(
-        type(p)(**{**vars(p), "cost": Cost(2.0e-3, 1.0e-5, 9)}) if i == 2 else p for i, p in enumerate(ours.partitions)
-    )
-    rows = facts.partition_rows(type(ours)(**{**vars(ours), "partitions": slower}))
+    slower = tuple(replace(p, cost=Cost(2.0e-3, 1.0e-5, 9)) if i == 2 else p for i, p in enumerate(ours.partitions))
+    rows = facts.partition_rows(replace(ours, partitions=slower))
     assert [r.positions for r in rows] == [(1,), (2, 4), (3,)]
 
 
 def test_the_table_has_cost_spread_count_runner_up_and_margin() -> None:
-    (row,) = lines_with(summarise(plan(RIVALS)), "1,3,5")
+    (row,) = lines_with(summarise(plan(CONTESTANTS)), "1,3,5")
     assert row.split() == [
         "1,3,5",
         "openvino",
@@ -57,15 +56,15 @@ def test_the_table_has_cost_spread_count_runner_up_and_margin() -> None:
 
 
 def test_the_whole_has_sum_end_to_end_additive_error_and_apparent_loss() -> None:
-    text = summarise(plan(RIVALS))
+    text = summarise(plan(CONTESTANTS))
     assert "4.5 (no cover has a smaller sum)" in text
     assert re.search(r"end to end, as searched +5 ± 0\.01", text)
     assert re.search(r"additive error +\+11\.1%", text)
     assert re.search(r"apparent loss +\+0\.0%", text)
 
 
-def test_every_rival_is_listed_fastest_first_with_ratio_interval_and_fate() -> None:
-    text = summarise(plan(RIVALS))
+def test_every_contestant_is_listed_fastest_first_with_ratio_interval_and_fate() -> None:
+    text = summarise(plan(CONTESTANTS))
     order = [text.index(f"\n{name} ") for name in (SEARCHED, "openvino alone", UNTOUCHED, "onnxruntime alone")]
     assert order == sorted(order)
     assert re.sub(" +", " ", lines_with(text, "openvino alone")[0]) == "openvino alone 5.6 ± 0.01 1.120 1.110 to 1.130"
@@ -73,46 +72,46 @@ def test_every_rival_is_listed_fastest_first_with_ratio_interval_and_fate() -> N
     assert "stopped early" in lines_with(text, UNTOUCHED)[0]
 
 
-TIE = (rival(SEARCHED, 5.05, 1.0), rival("tvm alone", 5.0, 0.99))
-LOSS = (rival(SEARCHED, 5.5, 1.1), rival("tvm alone", 5.0, 1.0))
-CRASH = (Rival(SEARCHED, Cost.invalid("crashes")), rival("tvm alone", 5.0, 1.0))
+TIE = (contestant(SEARCHED, 5.05, 1.0), contestant("tvm alone", 5.0, 0.99))
+LOSS = (contestant(SEARCHED, 5.5, 1.1), contestant("tvm alone", 5.0, 1.0))
+CRASH = (Contestant(SEARCHED, Cost.invalid("crashes")), contestant("tvm alone", 5.0, 1.0))
 
 
 @pytest.mark.parametrize(
-    ("rivals", "shipped", "words"),
+    ("contestants", "shipped", "words"),
     [
-        (RIVALS, SEARCHED, "collage ships: the fastest of 3 plans"),
+        (CONTESTANTS, SEARCHED, "collage ships: the fastest of 3 plans"),
         (TIE, SEARCHED, "tvm alone is faster by 1.0%, which counts as a tie"),
         (LOSS, "tvm alone", "the searched plan takes 10.0% more"),
         (CRASH, "tvm alone", "the only plan that runs and gives the right numbers"),
         ((), SEARCHED, "collage ships, unconfirmed"),
     ],
 )
-def test_the_verdict_says_what_ships_and_why(rivals: tuple[Rival, ...], shipped: str, words: str) -> None:
-    assert words in summarise(plan(rivals, shipped))
+def test_the_verdict_says_what_ships_and_why(contestants: tuple[Contestant, ...], shipped: str, words: str) -> None:
+    assert words in summarise(plan(contestants, shipped))
 
 
 def test_host_nodes_are_one_line_and_notes_are_shown() -> None:
-    text = summarise(plan(RIVALS, notes=("2 ties were broken by priority",)))
+    text = summarise(plan(CONTESTANTS, notes=("2 ties were broken by priority",)))
     assert "On the virtual machine, without a kernel: reshape\n" in text
     assert "Note: 2 ties were broken by priority" in text
 
 
 def test_the_text_is_plain_and_narrow() -> None:
-    text = summarise(plan(RIVALS, notes=("a [bold]note[/bold] is text",)))
+    text = summarise(plan(CONTESTANTS, notes=("a [bold]note[/bold] is text",)))
     assert "\x1b" not in text and "[bold]note[/bold]" in text
     assert max(map(len, text.splitlines())) <= 120
 
 
 def test_unknown_and_invalid_costs_do_not_break_the_summary() -> None:
-    ours = plan((Rival(SEARCHED, Cost.invalid("crashes")), rival("tvm alone", 5.0, 1.0)), "tvm alone")
-    unknown = type(ours)(**{**vars(ours), "searched_cost": Cost.unknown()})
+    ours = plan((Contestant(SEARCHED, Cost.invalid("crashes")), contestant("tvm alone", 5.0, 1.0)), "tvm alone")
+    unknown = replace(ours, searched_cost=Cost.unknown())
     assert "unknown" in summarise(unknown)
 
 
 def test_an_inexact_search_says_how_far_from_the_optimum_it_may_be() -> None:
-    ours = plan(RIVALS)
-    assert "at most 10.0% below" in summarise(type(ours)(**{**vars(ours), "lower_bound": 0.9 * 4.5e-3}))
+    ours = plan(CONTESTANTS)
+    assert "at most 10.0% below" in summarise(replace(ours, lower_bound=0.9 * 4.5e-3))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,154 @@
+"""PlanData: what the phases found: which backend runs which nodes, at what cost, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from collage.confirm.contest import SEARCHED, Confirmation
+from collage.confirm.correction import Round
+from collage.cost import Cost
+
+
+class PlannedPartition(msgspec.Struct, frozen=True):
+    """One partition of the plan that ships.
+
+    Attributes
+    ----------
+    backend
+        Its name; `host` for nodes that stay on the virtual machine.
+    nodes
+        Indices in the canonical module's dataflow graph.
+    operators
+        Their operators, in order.
+    composites
+        (label, nodes) of library patterns inside.
+    cost
+        Estimated latency, alone.
+    runner_up, runner_up_cost
+        Backend of the next best candidate on the same nodes, "" when there is none, and its cost.
+    """
+
+    backend: str
+    nodes: tuple[int, ...]
+    operators: tuple[str, ...]
+    composites: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    cost: Cost = msgspec.field(default_factory=Cost.zero)
+    runner_up: str = ""
+    runner_up_cost: Cost = msgspec.field(default_factory=Cost.unknown)
+
+    @property
+    def margin(self) -> float:
+        """How much slower, relatively, the runner-up is; NaN when there is none."""
+        return self.runner_up_cost.seconds / self.cost.seconds - 1.0 if self.cost.seconds > 0 else float("nan")
+
+
+class PlanRound(msgspec.Struct, frozen=True, rename={"searched": "searched_s", "isolated": "isolated_s"}):
+    """A placement that was searched and run on the way to the plan (`collage.confirm.correction`).
+
+    Attributes
+    ----------
+    partitions
+        Number of partitions.
+    searched
+        Seconds: the sum of costs that it was found with, isolated ones in the first round, corrected ones later.
+    isolated
+        Seconds: the sum of what its partitions cost alone; NaN where that is not known.
+    latency
+        End to end.
+    loss
+        `latency` over that of the fastest baseline in the same round; infinite when it failed.
+    """
+
+    partitions: int
+    searched: float
+    isolated: float
+    latency: Cost
+    loss: float
+
+    @classmethod
+    def of(cls, found: Round) -> PlanRound:
+        placement = found.partitioning
+        return cls(len(placement.partitions), placement.cost.seconds, found.isolated, found.latency, found.loss)
+
+
+class PlanData(
+    msgspec.Struct, frozen=True, kw_only=True, rename={"versions": "backends", "lower_bound": "lower_bound_s"}
+):
+    """A placement, confirmed or not, with its reasons.
+
+    Attributes
+    ----------
+    network
+        Hash of the structure of the module that it is a plan for.
+    choice
+        Name of the contestant that ships: "collage" is the searched one.
+    threads
+        Number of threads of the deployment.
+    device
+        The kind of device that it is for, "cpu" or "cuda".
+    versions
+        Version of each backend, by name.
+    searcher, estimator
+        What found it.
+    searched_cost
+        Seconds: the sum of the searched plan's costs, transitions included.
+    lower_bound
+        Seconds: proven lower bound of that sum.
+    corrected_cost
+        Seconds: what the searched plan's partitions cost inside the whole, transitions included; Unknown when it was
+        not run.
+    rounds
+        The placements that were run on the way; the searched plan is one of them.
+    confirmation
+        What was measured end to end; None when the plan was not confirmed.
+    notes
+        What the user should know.
+    partitions
+        Of the plan that ships, in execution order; () when TVM's own build ships.
+    """
+
+    network: str
+    choice: str
+    threads: int
+    device: str = "cpu"
+    versions: Mapping[str, str]
+    searcher: str = ""
+    estimator: str = ""
+    searched_cost: Cost = msgspec.field(default_factory=Cost.unknown)
+    lower_bound: float = 0.0
+    corrected_cost: Cost = msgspec.field(default_factory=Cost.unknown)
+    rounds: tuple[PlanRound, ...] = ()
+    confirmation: Confirmation | None = None
+    notes: tuple[str, ...] = ()
+    partitions: tuple[PlannedPartition, ...]
+
+    @property
+    def additive_error(self) -> float:
+        """End-to-end latency of the searched plan over the sum of its costs, less 1; NaN when not confirmed.
+
+        The costs are the corrected ones where they are known.
+        """
+        total = self.corrected_cost if self.corrected_cost.is_finite else self.searched_cost
+        return self._error(total.seconds)
+
+    @property
+    def isolated_error(self) -> float:
+        """The same over the sum of what its partitions cost alone, each at its own time; NaN where not known."""
+        return self._error(min(self.rounds, key=lambda r: r.loss).isolated if self.rounds else float("nan"))
+
+    def _error(self, total: float) -> float:
+        if self.confirmation is None:
+            return float("nan")
+        return self.confirmation.of(SEARCHED).latency.seconds / total - 1.0
+
+    @property
+    def apparent_loss(self) -> float:
+        """How much slower, relatively, the searched plan is than the best contestant; 0 when it is the best (RFC
+        0062).
+        """
+        if self.confirmation is None:
+            return float("nan")
+        best = min(c.latency.seconds for c in self.confirmation.contestants if not c.latency.is_unknown)
+        return self.confirmation.of(SEARCHED).latency.seconds / best - 1.0

@@ -1,0 +1,122 @@
+"""The plan's file: JSON that people can read and edit. Change the `backend` of a partition, and compile it again.
+
+JSON has neither NaN nor infinity: an Unknown cost has `null` seconds and an Invalid one "invalid"; other numbers that
+are not finite are `null`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from collage.errors import PlanError
+from collage.graph.dataflow_graph import DataflowGraph
+from collage.planned.data import PlanData
+
+FORMAT = "collage-plan"
+VERSION = 2
+
+#: What `null` stands for, by name.
+_NULLS = {"seconds": math.nan, "searched_s": math.nan, "isolated_s": math.nan, "loss": math.inf}
+
+
+def to_dict(data: PlanData) -> dict[str, Any]:
+    """JSON-compatible; `write` writes it."""
+    fields: dict[str, Any] = _finite(msgspec.to_builtins(data))
+    if data.device == "cpu":
+        del fields["device"]
+    return {"format": FORMAT, "version": VERSION, **fields}
+
+
+def write(data: PlanData, path: Path) -> None:
+    """Write the plan as JSON; what is at `path` stays whole until the new file is complete.
+
+    Raises
+    ------
+    PlanError
+        The file cannot be written.
+    """
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with partial.open("w", encoding="utf-8") as file:
+                file.write(json.dumps(to_dict(data), indent=1) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)
+    except OSError as error:
+        raise PlanError(f"{path}: cannot write the plan: {error.strerror}") from error
+
+
+def read(path: Path) -> PlanData:
+    """Read a plan; `check` holds it against the network.
+
+    Raises
+    ------
+    PlanError
+        The file is missing, is not a plan, is of another version, or has a field that is missing or wrong.
+    """
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise PlanError(f"{path}: cannot read the plan: {error.strerror}") from error
+    except ValueError as error:
+        raise PlanError(f"{path}: not a plan: {error}") from error
+    if not isinstance(data, dict) or data.get("format") != FORMAT:
+        raise PlanError(f"{path}: not a plan written by Collage")
+    if data.get("version") != VERSION:
+        raise PlanError(
+            f"{path}: a plan of version {data.get('version')}; this Collage reads version {VERSION}: tune again"
+        )
+    try:
+        return msgspec.convert(_with_infinities(data), PlanData)
+    except msgspec.ValidationError as error:
+        raise PlanError(f"{path}: a field of the plan is missing or wrong: {error}") from error
+
+
+def check(data: PlanData, graph: DataflowGraph, path: Path) -> None:
+    """The nodes of an edited plan have to be those that it names.
+
+    Raises
+    ------
+    PlanError
+        They are not.
+    """
+    for number, partition in enumerate(data.partitions):
+        if any(not 0 <= i < len(graph.nodes) for i in partition.nodes) or not partition.nodes:
+            raise PlanError(
+                f"{path}: partition {number} names nodes that the network does not have: {list(partition.nodes)}"
+            )
+        operators = tuple(graph.nodes[i].op for i in partition.nodes)
+        if operators != partition.operators:
+            raise PlanError(f"{path}: partition {number} holds {list(operators)}, not {list(partition.operators)}")
+
+
+def _finite(value: Any, name: str = "") -> Any:
+    """Without NaN and infinity."""
+    if isinstance(value, dict):
+        return {key: _finite(item, key) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "invalid" if name == "seconds" and math.isinf(value) else None
+    return value
+
+
+def _with_infinities(value: Any, name: str = "") -> Any:
+    """What `_finite` was given."""
+    if isinstance(value, dict):
+        return {key: _with_infinities(item, key) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_with_infinities(item) for item in value]
+    if value is None and name in _NULLS:
+        return _NULLS[name]
+    return math.inf if value == "invalid" and name == "seconds" else value
