@@ -40,13 +40,17 @@ def to_torch(model: ModelProto, dtype: torch.dtype | None = None, literal: bool 
 
     Parameters
     ----------
-    model: static shapes.
-    dtype: of all floating-point tensors, in place of the model's own (inputs have to be given in it); None keeps that.
-    literal: one PyTorch call per ONNX node.
+    model
+        Static shapes.
+    dtype
+        Of all floating-point tensors, in place of the model's own (inputs have to be given in it); None keeps that.
+    literal
+        One PyTorch call per ONNX node.
 
     Raises
     ------
-    NotImplementedError: an operator, or a use of one, has no translation; the message names the node.
+    NotImplementedError
+        An operator, or a use of one, has no translation; the message names the node.
     """
     module = _Translation(shape_inference.infer_shapes(model) if literal else raised(model), dtype).module()
     return module.eval().requires_grad_(False)

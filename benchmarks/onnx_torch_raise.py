@@ -33,7 +33,7 @@ def raised(model: ModelProto) -> ModelProto:
 
 
 class _Graph:
-    """Who makes a value, who reads it, and what is known of it."""
+    """Which node makes a value, which nodes read it, and the values of weights."""
 
     def __init__(self, proto: GraphProto) -> None:
         self.proto = proto
@@ -95,7 +95,7 @@ class _Graph:
         self._index()
 
     def finish(self) -> None:
-        """Leave out the nodes that were replaced and the weights that nobody reads any more."""
+        """Leave out the nodes that were replaced and the weights without a reader."""
         nodes = [node for node in self.proto.node if node.name not in self.gone]
         used = {name for node in nodes for name in node.input}
         weights = [tensor for tensor in self.proto.initializer if tensor.name in used]

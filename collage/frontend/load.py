@@ -28,15 +28,21 @@ def load(
 
     Parameters
     ----------
-    model: path of an ONNX file, an `onnx.ModelProto`, a `torch.export.ExportedProgram`, or a Relax module with `main`.
-    shapes: extents per input name; binds dynamic dimensions, e.g. `{"input": (1, 3, 224, 224)}`.
-    device: what it is to run on; half-precision convolutions have their channels last on "cuda".
+    model
+        Path of an ONNX file, an `onnx.ModelProto`, a `torch.export.ExportedProgram`, or a Relax module with `main`.
+    shapes
+        Extents per input name; binds dynamic dimensions, e.g. `{"input": (1, 3, 224, 224)}`.
+    device
+        What it is to run on; half-precision convolutions have their channels last on "cuda".
 
     Raises
     ------
-    UnboundDimensionError: an input has a dynamic dimension that `shapes` does not bind.
-    UnsupportedOperatorError: operators that cannot be imported; all are listed, with their nodes.
-    FrontendError: the model is missing, corrupt or inconsistent; `shapes` contradicts it; a shape depends on data.
+    UnboundDimensionError
+        An input has a dynamic dimension that `shapes` does not bind.
+    UnsupportedOperatorError
+        Operators that cannot be imported; all are listed, with their nodes.
+    FrontendError
+        The model is missing, corrupt or inconsistent; `shapes` contradicts it; a shape depends on data.
     """
     wanted = {name: tuple(int(extent) for extent in shape) for name, shape in (shapes or {}).items()}
     return for_device(canonicalise(_imported(model, wanted)), device)

@@ -1,4 +1,4 @@
-"""Binding dynamic dimensions: after this every input has a static shape, or the user is told which dimension lacks
+"""Binding dynamic dimensions: after this every input has a static shape, or an error names the dimension that lacks
 one.
 
 A dimension with a name (ONNX `dim_param`, a symbolic variable of Relax) that one input binds is bound in all
@@ -33,8 +33,10 @@ def bind_shapes(inputs: Sequence[DeclaredInput], shapes: Mapping[str, Shape]) ->
 
     Raises
     ------
-    UnboundDimensionError: a dynamic dimension is not bound.
-    FrontendError: `shapes` names no input, has another rank, contradicts the model or itself, or has an extent below 1.
+    UnboundDimensionError
+        A dynamic dimension is not bound.
+    FrontendError
+        `shapes` names no input, has another rank, contradicts the model or itself, or has an extent below 1.
     """
     declared = {declaration.name: declaration for declaration in inputs}
     extents: dict[str, int] = {}
@@ -119,7 +121,8 @@ def bind_relax_shapes(mod: tvm.IRModule, shapes: Mapping[str, Shape]) -> tvm.IRM
 
     Raises
     ------
-    UnboundDimensionError, FrontendError: as `bind_shapes`; also when there is no `main` or an input is no tensor.
+    UnboundDimensionError, FrontendError
+        As `bind_shapes`; also when there is no `main` or an input is no tensor.
     """
     variables: dict[tvm.tirx.Var, int] = {}
     for parameter, extents in _relax_inputs(mod):

@@ -12,7 +12,7 @@ from collage.errors import FrontendError, UnsupportedOperatorError
 
 
 def is_exported_program(model: Any) -> bool:
-    """Whether `model` is a `torch.export.ExportedProgram`: only if whoever made it has imported that class."""
+    """Whether `model` is a `torch.export.ExportedProgram`: the class is imported already wherever one was made."""
     module = sys.modules.get("torch.export")
     return module is not None and isinstance(model, module.ExportedProgram)
 
@@ -22,8 +22,10 @@ def import_torch(program: Any) -> tvm.IRModule:
 
     Raises
     ------
-    UnsupportedOperatorError: operators that TVM's importer lacks, by name.
-    FrontendError: the importer failed.
+    UnsupportedOperatorError
+        Operators that TVM's importer lacks, by name.
+    FrontendError
+        The importer failed.
     """
     from tvm.relax.frontend.torch import from_exported_program
 

@@ -123,7 +123,7 @@ class DataflowGraph:
             (operator, kind, indices that it reads), in topological order. An `OpKind` makes a call of that kind
             (`OpKind.TUPLE` a tuple); a `NodeKind` makes an input, a constant, a tuple, a projection, or an opaque call.
         escaping
-            Nodes that the result uses; by default every call, tuple and projection that nobody reads.
+            Nodes that the result uses; by default every call, tuple and projection without a reader.
         """
         listed = [(op, kind, tuple(inputs)) for op, kind, inputs in nodes]
         projected = {source for _, kind, inputs in listed if kind is NodeKind.TUPLE_GET for source in inputs}

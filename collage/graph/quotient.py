@@ -21,7 +21,7 @@ class DisjointSets:
         """Return the least member of the set that holds `member`."""
         parent = self._parent
         while (above := parent.get(member, member)) != member:
-            parent[member] = parent.get(above, above)  # halves the path for whoever comes next
+            parent[member] = parent.get(above, above)  # halves the path
             member = above
         return member
 

@@ -34,7 +34,7 @@ def check_coverable(graph: DataflowGraph, candidates: Iterable[CandidatePartitio
     Raises
     ------
     NoCoverError
-        Nobody can run some operator; the message names operators and nodes.
+        No backend can run some operator; the message names operators and nodes.
     """
     reachable = 0
     for candidate in candidates:

@@ -2,7 +2,7 @@
 
 Tuples and projections are bookkeeping. Shape operations give the machine's own values, not tensors. A *view* of
 static shape (reshape and its kin) becomes a call that only makes a new header for the same memory (TVM's
-RewriteDataflowReshape). All of these may also lie inside other candidates; alone they are worth no one's measuring.
+RewriteDataflowReshape). All of these may also lie inside other candidates; alone they are not measured.
 """
 
 from __future__ import annotations

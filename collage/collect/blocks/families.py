@@ -93,7 +93,7 @@ def inverted(s: Sketch) -> tuple[Any, ...]:
 
 
 def separable(s: Sketch) -> tuple[Any, ...]:
-    """Depthwise and pointwise convolutions in turns (Chollet 2017)."""
+    """Depthwise and pointwise convolutions, alternating (Chollet 2017)."""
     return (_separable(s, s.image(8, 384), s.rng.choice((3, 5, 7)), s.rng.choice((1, 2)), s.rng.choice((1, 1, 2))),)
 
 

@@ -33,8 +33,10 @@ def adapt(node: Node) -> None:
 
     Raises
     ------
-    UnsupportedOperatorError: an attribute has a value that TVM's converter ignores.
-    FrontendError: the shape of the result depends on data.
+    UnsupportedOperatorError
+        An attribute has a value that TVM's converter ignores.
+    FrontendError
+        The shape of the result depends on data.
     """
     operator = node.proto.op_type
     if operator in _DATA_DEPENDENT:

@@ -32,7 +32,8 @@ def read_onnx(path: Path) -> OnnxSource:
 
     Raises
     ------
-    FrontendError: the file is missing, unreadable, empty, a folder, or no ONNX model.
+    FrontendError
+        The file is missing, unreadable, empty, a folder, or no ONNX model.
     """
     if path.is_dir():
         raise FrontendError(f"{path} is a directory, not an ONNX file")
@@ -67,7 +68,8 @@ def read_tensor(tensor: onnx.TensorProto, folder: Path) -> np.ndarray:
 
     Raises
     ------
-    FrontendError: the data is missing, too short, or of a type that has no array.
+    FrontendError
+        The data is missing, too short, or of a type that has no array.
     """
     try:
         if uses_external_data(tensor):

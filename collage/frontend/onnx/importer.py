@@ -44,7 +44,8 @@ def import_onnx(source: OnnxSource, shapes: Mapping[str, Shape]) -> tvm.IRModule
 
     Raises
     ------
-    UnboundDimensionError, UnsupportedOperatorError, FrontendError: see `collage.frontend.load`.
+    UnboundDimensionError, UnsupportedOperatorError, FrontendError
+        See `collage.frontend.load`.
     """
     check_model(source)
     bound = bind_shapes(declared_onnx_inputs(source.model.graph), shapes)

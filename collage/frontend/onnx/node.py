@@ -67,7 +67,8 @@ def shape_of(expression: Any) -> tuple[int, ...]:
 
     Raises
     ------
-    FrontendError: it has none.
+    FrontendError
+        It has none.
     """
     shape = static_shape(expression.ty)
     if shape is None:

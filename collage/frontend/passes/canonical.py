@@ -24,11 +24,13 @@ def canonicalise(mod: tvm.IRModule, rules: Sequence[Rule] = ()) -> tvm.IRModule:
 
     Parameters
     ----------
-    rules: applied besides those of the canonical form.
+    rules
+        Applied besides those of the canonical form.
 
     Raises
     ------
-    FrontendError: control flow, side effects, calls of public Relax functions, or shapes that depend on data.
+    FrontendError
+        Control flow, side effects, calls of public Relax functions, or shapes that depend on data.
     """
     mod = _bind_weights(mod)
     mod = tvm.ir.transform.Sequential(

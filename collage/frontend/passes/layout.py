@@ -43,7 +43,7 @@ def channels_last(module: tvm.IRModule) -> tvm.IRModule:
 
 
 def in_planes(function: relax.Function) -> relax.Function:
-    """A function with every convolution and pool in planes, for who knows no other layout."""
+    """A function with every convolution and pool in planes, for exporters that know no other layout."""
     changed = any(lies_in(value, CHANNELS_LAST) for _, value in bindings(function))
     while changed:
         function, changed = rewrite(function, (*rules(PLANES, lambda value: True), *SIMPLIFICATIONS))

@@ -77,8 +77,9 @@ def rules(layout: Layout, wanted: Callable[[Any], bool]) -> tuple[Rule, ...]:
 
     Parameters
     ----------
-    wanted: of convolutions and pools of the other layout, whether they are to have this one. Pools follow what is
-        before them in any case.
+    wanted
+        Of convolutions and pools of the other layout, whether they are to have this one. Pools follow what is before
+        them in any case.
     """
 
     def convert(value: Any, scope: Scope) -> Any:

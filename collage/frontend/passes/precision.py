@@ -2,7 +2,7 @@
 
 Two things need it. What a kernel should give is computed in wider numbers and rounded once, because a processor's own
 arithmetic in float16 is no better than that of the kernels that it would judge; in float64, when a reference in float32
-is doubted. And an exporter that knows float32 exports float16 by way of it: the operators are the same ones.
+is uncertain. And an exporter that knows float32 exports float16 by way of it: the operators are the same ones.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ def widened(function: Any, widening: Widening = TO_SINGLE) -> Any:
 
     Parameters
     ----------
-    function: of tensors, in A-normal form and without control flow, that calls operators only.
+    function
+        Of tensors, in A-normal form and without control flow, that calls operators only.
     """
     parameters = [relax.Var(p.name, _wide_type(p.ty, widening)) for p in function.params]
     known: dict[Any, Any] = dict(zip(function.params, parameters, strict=True))

@@ -252,7 +252,7 @@ def test_of_two_measurements_the_better_converged_one_stays(
 
 
 class Interrupted(Scripted):
-    """Records one workload; then somebody presses Ctrl-C."""
+    """Records one workload; then Ctrl-C is pressed."""
 
     def estimate(self, workloads: Sequence[Workload]) -> list[Cost]:
         super().estimate(workloads[:1])

@@ -101,7 +101,7 @@ def test_synthetic_graphs_are_checked() -> None:
         DataflowGraph.from_edges([("x", NodeKind.INPUT, [])], escaping=[3])
 
 
-def test_what_nobody_reads_escapes_by_default() -> None:
+def test_nodes_without_a_reader_escape_by_default() -> None:
     graph = DataflowGraph.from_edges(
         [("x", NodeKind.INPUT, []), ("relu", OpKind.ELEMENTWISE, [0]), ("abs", OpKind.ELEMENTWISE, [0])]
     )

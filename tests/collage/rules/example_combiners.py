@@ -21,7 +21,7 @@ _CONVOLUTIONS = frozenset({"relax.nn.conv1d", "relax.nn.conv2d", "relax.nn.conv3
 
 @dataclass(frozen=True)
 class CombineConstants(CombinerRule):
-    """Joins operators that read nothing but constants to whoever reads them."""
+    """Joins operators that read nothing but constants to their readers."""
 
     def joins(self, upstream: SubGraph, downstream: SubGraph) -> bool:
         return not upstream.boundary.inputs and upstream.kind is not OpKind.OPAQUE

@@ -104,7 +104,7 @@ def test_a_kernel_gives_out_no_tuple_with_something_it_was_given() -> None:
     assert found(native_rule(), computed) == [(1,), (1, 2)]
 
 
-def test_an_operator_that_nobody_can_run_is_named() -> None:
+def test_an_operator_that_no_backend_can_run_is_named() -> None:
     spec = PartitionSpec(OpPredicatePartitionRule(lambda node: node.op != "relax.sort"), "openvino")
     graph = DataflowGraph.from_edges([("x", IN, []), ("relax.nn.relu", E, [0]), ("relax.sort", O, [1])])
     with pytest.raises(NoCoverError, match=r"relax\.sort \(node 2\)"):
