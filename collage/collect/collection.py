@@ -24,7 +24,7 @@ from collage import plugins
 from collage.backends.base import Backend
 from collage.backends.resolve import resolve_backends
 from collage.collect.blocks.families import Family, draw_network, families_named
-from collage.collect.outliers import Measurement, better, outliers
+from collage.collect.outliers import Observation, better, outliers
 from collage.collect.sampling import Alternatives, by_group, draw_candidates, draw_variants, likeliest
 from collage.collect.variants import extents_of, skeleton
 from collage.cost import Cost
@@ -246,7 +246,7 @@ class _Measuring:
         self._reporter = reporter
         self._deadline = math.inf if budget_s is None else time.monotonic() + budget_s
         self._batch = _BATCH if budget_s is None else _BATCH_IN_A_HURRY
-        self._measurements: list[Measurement] = []
+        self._observations: list[Observation] = []
         self._known = self._measured = self._invalid = self._repeated = self._replaced = 0
 
     @property
@@ -273,10 +273,10 @@ class _Measuring:
             if self.time_is_up:
                 return False
             workloads = [w for alternatives in unknown[start : start + self._batch] for w in alternatives]
-            before = len(self._measurements)
+            before = len(self._observations)
             costs = self._measure(workloads)
             finite = [w for w, cost in zip(workloads, costs, strict=True) if cost.is_finite]
-            flags = outliers(self._measurements)[before:]
+            flags = outliers(self._observations)[before:]
             again = [w for w, is_outlier in zip(finite, flags, strict=True) if is_outlier]
             if again and not self.time_is_up:
                 self._repeat(again)
@@ -326,4 +326,4 @@ class _Measuring:
             if cost.is_finite:
                 name, description = workload.backend.name, workload.description
                 family = (name, skeleton(description))
-                self._measurements.append(Measurement(name, family, extents_of(description), cost))
+                self._observations.append(Observation(name, family, extents_of(description), cost))

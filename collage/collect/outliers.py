@@ -25,7 +25,7 @@ _IMPLAUSIBLE = 1.5
 
 
 @dataclass(frozen=True)
-class Measurement:
+class Observation:
     """A measured workload.
 
     Attributes
@@ -46,9 +46,9 @@ class Measurement:
     cost: Cost
 
 
-def outliers(measurements: Sequence[Measurement]) -> list[bool]:
-    """Return, per measurement, whether it is an outlier."""
-    return [a or b for a, b in zip(_wide(measurements), _implausible(measurements), strict=True)]
+def outliers(observations: Sequence[Observation]) -> list[bool]:
+    """Return, per observation, whether it is an outlier."""
+    return [a or b for a, b in zip(_wide(observations), _implausible(observations), strict=True)]
 
 
 def better(first: Cost, second: Cost) -> bool:
@@ -58,25 +58,25 @@ def better(first: Cost, second: Cost) -> bool:
     return not first.is_finite or second.spread * first.seconds < first.spread * second.seconds
 
 
-def _wide(measurements: Sequence[Measurement]) -> list[bool]:
+def _wide(observations: Sequence[Observation]) -> list[bool]:
     spreads: dict[Hashable, list[float]] = defaultdict(list)
-    for m in measurements:
+    for m in observations:
         spreads[m.peers].append(_relative(m.cost))
     limits = {peers: max(_SPREAD, _ABOVE_PEERS * float(np.median(found))) for peers, found in spreads.items()}
-    return [_relative(m.cost) > limits[m.peers] for m in measurements]
+    return [_relative(m.cost) > limits[m.peers] for m in observations]
 
 
-def _implausible(measurements: Sequence[Measurement]) -> list[bool]:
+def _implausible(observations: Sequence[Observation]) -> list[bool]:
     """Both of a pair in which the larger one is much faster, beyond what their spreads explain."""
-    found = np.zeros(len(measurements), dtype=bool)
+    found = np.zeros(len(observations), dtype=bool)
     families: dict[Hashable, list[int]] = defaultdict(list)
-    for index, m in enumerate(measurements):
+    for index, m in enumerate(observations):
         families[m.family].append(index)
     for members in families.values():
         where = np.array(members)
-        extents = np.array([measurements[i].extents for i in members])
-        fast = np.array([measurements[i].cost.seconds + measurements[i].cost.spread for i in members])
-        slow = np.array([measurements[i].cost.seconds - measurements[i].cost.spread for i in members])
+        extents = np.array([observations[i].extents for i in members])
+        fast = np.array([observations[i].cost.seconds + observations[i].cost.spread for i in members])
+        slow = np.array([observations[i].cost.seconds - observations[i].cost.spread for i in members])
         for row, index in enumerate(members):
             larger = (extents >= extents[row]).all(axis=1)
             faster = larger & (fast * _IMPLAUSIBLE < slow[row])

@@ -18,7 +18,7 @@ from collage import plugins
 from collage.backends.resolve import resolve_backends
 from collage.cli.collect import collect as command
 from collage.collect.collection import collect
-from collage.collect.outliers import Measurement, better, outliers
+from collage.collect.outliers import Observation, better, outliers
 from collage.collect.sampling import draw_variants, whole_workloads
 from collage.collect.variants import Change, extents_of, propose, skeleton, vary
 from collage.cost import Cost
@@ -280,8 +280,8 @@ def test_variants_are_drawn_where_the_model_is_unsure(tmp_path: Path, monkeypatc
     assert shares[1] > shares[0]
 
 
-def point(seconds: float, spread: float = 0.0, extents: tuple[int, ...] = (8, 8), family: str = "f") -> Measurement:
-    return Measurement("backend", family, extents, Cost(seconds, spread, 7))
+def point(seconds: float, spread: float = 0.0, extents: tuple[int, ...] = (8, 8), family: str = "f") -> Observation:
+    return Observation("backend", family, extents, Cost(seconds, spread, 7))
 
 
 def test_a_spread_far_above_that_of_its_peers_is_an_outlier() -> None:

@@ -34,6 +34,8 @@ Parts = list[list[int]]
 
 
 class Fake(Backend):
+    makes_blobs = False
+
     def __init__(self, style: Style, rule: PartitionRule) -> None:
         self.style = style  # type: ignore[misc]
         self._rule = rule
@@ -258,8 +260,7 @@ def relu_library() -> PartitionRule:
 
 
 class OfBlobs(Fake):
-    def engine_blob(self, function: object) -> bytes:
-        return b""
+    makes_blobs = True
 
 
 def test_an_engine_that_runs_one_pattern_is_offered_no_two() -> None:
