@@ -5,7 +5,7 @@ Synthetic networks, the rules of two native and two graph backends, made-up cost
 1 is linear. Searching is timed without costing. *Measured* are the distinct workloads (equal structures on equal
 backends) whose cost a searcher asks for: with eager costing all that there are, with lazy costing
 (`searchers.lazy.costing`) those that may be on the best path. It does not depend on the machine, and neither does the
-number of half-built covers (states) that are expanded, unless a search runs into its time limit.
+number of partial covers (states) that are expanded, unless a search runs into its time limit.
 
 The gap is how far the answer may be above the optimum, as proven: zero except where the time limit comes first.
 """
@@ -161,7 +161,7 @@ class Result:
     measured: distinct workloads among them.
     costing_s: seconds that the made-up costs took.
     search_s: the rest of the wall time.
-    states: half-built covers expanded.
+    states: partial covers expanded.
     """
 
     costed: int

@@ -3,22 +3,30 @@
 A searcher depends on `collage.search` only, as a third party's would.
 
     dijkstra            the cover of least cost, exactly
-    beam                the best covers half-built, so many at a time: for wide graphs and huge ones
+    beam                the best partial covers, so many at a time: for wide graphs and huge ones
     evolutionary        whole placements run end to end, and bred from those that run fast
     greedy              the cheapest candidate first: a baseline, and the model for others
 
-What they are made of:
+What they are made of, folder by folder:
 
+cover_search
     objective           what better means: unknown costs, cost, ties, as one integer per candidate
     moves               candidates as steps over positions; the order in which nodes are covered
     bounds              a lower bound from shares of the cost per node
     edge_potentials     the same with transitions: a tight lower bound
     open_partitions     what keeps covers acyclic, and transitions paid once
-    half_covers         the states of the search: what a move leads to, and dominance
+    partial_covers      the states of the search: what a move leads to, and dominance
     layered_search      the search itself: layers, passes of growing width, budget
-    lazy_costing        costing only what may be on the best path
-    cost_bounds, predicted_bounds       what the rest costs at least: by those that are costed, or by an estimator
-    genome, cover_finder, seeds, fitness, checkpoint, evolution_notes       the parts of an evolution
+lazy
+    costing             costing only what may be on the best path
+    cost_bounds         what the rest costs at least, by the candidates that are costed
+    predicted_bounds    the same by an estimator's intervals
+evolution
+    genome              a placement as preferences per group of nodes
+    cover_finder        the legal cover that meets most preferences
+    initial_covers      what an evolution starts from
+    fitness             latencies of covers, and their order
+    checkpoint          an evolution in a file
 """
 
 from searchers.beam import BeamSearcher

@@ -1,4 +1,4 @@
-"""BeamSearcher: Dijkstra's search that keeps only the best half-built covers, for very wide and for huge networks.
+"""BeamSearcher: Dijkstra's search that keeps only the best partial covers, for very wide and for huge networks.
 
 The exact search (`searchers.dijkstra`) may need exponentially many states where many branches run side by side. A beam
 keeps at most `width` of them per layer (Lowerre, *The Harpy Speech Recognition System*, 1976), so its time grows
@@ -31,12 +31,12 @@ class BeamSearcher(DijkstraSearcher):
 
     Parameters
     ----------
-    width: half-built covers kept per layer, at least 1. None keeps all: then it is `DijkstraSearcher`.
+    width: partial covers kept per layer, at least 1. None keeps all: then it is `DijkstraSearcher`.
     look_ahead: further moves by which states are ranked where a layer is cut, at least 0; each multiplies the time of
         a cut by the number of moves to choose from. Without effect when `width` is None, where what is cut comes back.
     time_limit_s: seconds that the search itself may take, after costing; the problem's own budget counts too. None for
         no limit. As in `DijkstraSearcher`, a first, narrow pass always ends, so that there is an answer.
-    max_states: how many half-built covers may be looked at; deterministic, unlike a time limit. None for no limit.
+    max_states: how many partial covers may be looked at; deterministic, unlike a time limit. None for no limit.
     """
 
     # A beam has no parameters for these; with intervals it costs lazily, as `DijkstraSearcher` does.
@@ -62,7 +62,7 @@ class BeamSearcher(DijkstraSearcher):
         Raises
         ------
         ValueError: `width` is below 1 or `look_ahead` below 0.
-        NoCoverError: no cover of finite cost exists; the message names the nodes that nobody can run.
+        NoCoverError: no cover of finite cost exists; the message names the nodes that no backend can run.
         CollageError: every beam came to a dead end until the budget was spent.
         """
         if (self.width is not None and self.width < 1) or self.look_ahead < 0:
@@ -86,7 +86,7 @@ class BeamSearcher(DijkstraSearcher):
         )
         more = "a greater budget or `width`" if outcome.spent else "a greater `width`"
         notes.append(
-            f"beam search kept the best {outcome.width} half-built covers of every layer and looked at "
+            f"beam search kept the best {outcome.width} partial covers of every layer and looked at "
             f"{outcome.expanded}{proven}; {more} may find a better cover"
         )
         return notes

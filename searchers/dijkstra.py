@@ -25,7 +25,7 @@ from searchers.lazy.cost_bounds import LearnedBounds
 from searchers.lazy.costing import LazyCosts
 from searchers.lazy.predicted_bounds import PredictedBounds
 
-#: Half-built covers kept per layer when looking for what else might be costed: no answer depends on it.
+#: Partial covers kept per layer when looking for what else might be costed: no answer depends on it.
 _EXPLORING_WIDTH = 4
 
 
@@ -40,7 +40,7 @@ class DijkstraSearcher(Searcher):
     time_limit_s: seconds that the search itself may take, after costing; the problem's own budget counts too. None for
         no limit. A first, narrow pass always ends, so that there is an answer; a cut search depends on the speed of the
         machine.
-    max_states: how many half-built covers may be looked at (a few hundred bytes each); deterministic. None for no
+    max_states: how many partial covers may be looked at (a few hundred bytes each); deterministic. None for no
         limit.
     costing: "eager" costs every candidate before the search; "lazy" costs, round by round, what is on the best path
         under lower bounds, and finds the same as long as the bounds hold; "auto" is lazy where the problem offers

@@ -4,7 +4,7 @@ Additive costs leave out what partitions do to each other: caches, thread pools,
 whole placements are run, and bred from those that run fast. Individuals are genomes (`searchers.evolution.genome`) that
 decode to legal covers (`searchers.evolution.cover_finder`); evolution starts from the covers that it has to beat
 (`searchers.evolution.initial_covers`), the first of which, Dijkstra's, keeps every tie. The quickest few then run once
-more against the best seed and Dijkstra's cover: who is quickest of forty noisy runs was also lucky.
+more against the best initial cover and Dijkstra's: the least of many noisy latencies is too small (the winner's curse).
 """
 
 from __future__ import annotations
@@ -13,10 +13,13 @@ import hashlib
 import json
 import random
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from collage.errors import CollageError
+from collage.graph.candidates import HOST, CandidatePartition
+from collage.graph.index_set import IndexSet
 from collage.search import Partitioning, Searcher, SearchProblem
 from searchers.cover_search.objective import Objective, make_objective
 from searchers.dijkstra import DijkstraSearcher
@@ -25,16 +28,16 @@ from searchers.evolution.checkpoint import Evolution, Individual
 from searchers.evolution.cover_finder import Cover, CoverFinder
 from searchers.evolution.fitness import Fitness
 from searchers.evolution.genome import Genome, cross, encode, make_groups, mutate
-from searchers.evolution.initial_covers import make_seeds
-from searchers.evolution.notes import describe_changes, describe_evolution
+from searchers.evolution.initial_covers import make_initial_covers
 
 
 class EvolutionarySearcher(Searcher):
-    """Finds a cover of small end-to-end latency, never worse than its seeds beyond a tie (2%, or the intervals).
+    """Finds a cover of small end-to-end latency, never worse than its initial covers beyond a tie (2% or the
+    intervals).
 
-    Without end-to-end measurement (`SearchProblem.has_latencies`) fitness is the additive cost, and where
-    Dijkstra's cover is proven best by that, it is the answer at once. Equal latencies and seeds give equal answers, as
-    long as no time limit ends the search.
+    Without end-to-end measurement (`SearchProblem.has_latencies`) fitness is the additive cost, and where Dijkstra's
+    cover is proven best by that, it is the answer at once. Equal latencies and random seeds give equal answers, as long
+    as no time limit ends the search.
 
     Parameters
     ----------
@@ -44,9 +47,9 @@ class EvolutionarySearcher(Searcher):
     gene_mutation: probability per gene of one that mutates.
     tournament: of so many individuals, chosen at random, the best becomes a parent.
     elites: best individuals that stay as they are.
-    distinct_seeds: how many seeds are the next best distinct covers by additive cost.
+    distinct_covers: how many initial covers are the next best distinct ones by additive cost.
     measured_per_generation: at most so many new placements are run per generation, cheapest by additive cost first;
-        each takes 10 to 20 seconds to compile and run. The seeds are run in any case.
+        each takes 10 to 20 seconds to compile and run. The initial covers are run in any case.
     patience: generations without improvement after which the search stops.
     finalists: how many of the quickest covers run once more at the end, where the problem offers it
         (`SearchProblem.fresh_latencies`).
@@ -65,7 +68,7 @@ class EvolutionarySearcher(Searcher):
         gene_mutation: float = 0.05,
         tournament: int = 5,
         elites: int = 2,
-        distinct_seeds: int = 3,
+        distinct_covers: int = 3,
         measured_per_generation: int = 8,
         patience: int = 10,
         finalists: int = 3,
@@ -79,7 +82,7 @@ class EvolutionarySearcher(Searcher):
         self.gene_mutation = gene_mutation
         self.tournament = tournament
         self.elites = elites
-        self.distinct_seeds = distinct_seeds
+        self.distinct_covers = distinct_covers
         self.measured_per_generation = measured_per_generation
         self.patience = patience
         self.finalists = finalists
@@ -104,8 +107,8 @@ class EvolutionarySearcher(Searcher):
         reason = run.evolve()
         run.play_final()
         best = run.answer()
-        notes = describe_evolution(run.state, run.fitness, best, reason)
-        notes += describe_changes(problem, found.candidates, run.finder.candidates(best))
+        notes = _evolution_notes(run.state, run.fitness, best, reason)
+        notes += _change_notes(problem, found.candidates, run.finder.candidates(best))
         chosen = problem.partitioning(run.finder.candidates(best))
         bound = found.lower_bound if chosen.cost.is_unknown else min(found.lower_bound, chosen.cost.seconds)
         return replace(chosen, lower_bound=bound, notes=(*found.notes, *notes))
@@ -114,7 +117,7 @@ class EvolutionarySearcher(Searcher):
         infinite = float("inf")
         allowed = dict.fromkeys(("population", "tournament", "measured_per_generation", "patience"), (1, infinite))
         allowed["finalists"] = (1, infinite)
-        allowed |= dict.fromkeys(("generations", "distinct_seeds"), (0, infinite))
+        allowed |= dict.fromkeys(("generations", "distinct_covers"), (0, infinite))
         allowed |= dict.fromkeys(("crossover", "mutation", "gene_mutation"), (0, 1))
         allowed["elites"] = (0, self.population - 1)
         for name, (least, most) in allowed.items():
@@ -145,13 +148,13 @@ class _Run:
         if self._file is not None:
             resumed = checkpoint.load(self._file, self._digest, len(objective.candidates), len(self.groups))
         if resumed is None:
-            seeds = make_seeds(
-                problem, objective, self.finder, self.finder.cover_of(found.candidates), searcher.distinct_seeds
+            initial = make_initial_covers(
+                problem, objective, self.finder, self.finder.cover_of(found.candidates), searcher.distinct_covers
             )
-            self.state = Evolution(seeds, random.Random(problem.seed), leader=seeds[0].cover)
+            self.state = Evolution(initial, random.Random(problem.seed), leader=initial[0].cover)
         else:
             self.state = resumed
-        self.fitness = Fitness(problem, self.finder, self.state.seeds[0].cover, self.state.latencies, deadline)
+        self.fitness = Fitness(problem, self.finder, self.state.initial[0].cover, self.state.latencies, deadline)
         self._resumed = resumed is not None
 
     def evolve(self) -> str:
@@ -167,40 +170,40 @@ class _Run:
         return reason
 
     def play_final(self) -> None:
-        """Let the quickest covers, the best seed and Dijkstra's cover run once more, unless that is the quickest."""
+        """Let the quickest covers, the best initial one and Dijkstra's run once more, unless that is the quickest."""
         state, fitness = self.state, self.fitness
         if not fitness.measured:
             return
-        seeds = {seed.cover: None for seed in state.seeds}
-        usable = sorted((c for c in {**seeds, **state.latencies} if fitness.is_usable(c)), key=fitness.rank)
-        if not usable or usable[0] == state.seeds[0].cover:
+        initial = {known.cover: None for known in state.initial}
+        usable = sorted((c for c in {**initial, **state.latencies} if fitness.is_usable(c)), key=fitness.rank)
+        if not usable or usable[0] == state.initial[0].cover:
             return
-        best_seed = next((cover for cover in usable if cover in seeds), state.seeds[0].cover)
+        best_initial = next((cover for cover in usable if cover in initial), state.initial[0].cover)
         self.problem.progress("evolution: the quickest placements run once more")
-        fitness.final([*usable[: self.searcher.finalists], best_seed])
+        fitness.final([*usable[: self.searcher.finalists], best_initial])
 
     def answer(self) -> Cover:
-        """The best cover that ran; the incumbent, and after it the best seed, keep ties."""
-        seeds = [seed.cover for seed in self.state.seeds]
+        """The best cover that ran; the incumbent, and after it the best initial cover, keep ties."""
+        initial = [known.cover for known in self.state.initial]
         known = [*self.state.latencies, *(i.cover for i in self.state.population), self.state.leader]
-        best = min(self.fitness.finalists or [*seeds, *known], key=self.fitness.rank)
+        best = min(self.fitness.finalists or [*initial, *known], key=self.fitness.rank)
         if not self.fitness.is_usable(best):
-            return seeds[0]
-        for cover in (seeds[0], min(seeds, key=self.fitness.rank)):
+            return initial[0]
+        for cover in (initial[0], min(initial, key=self.fitness.rank)):
             if self.fitness.is_usable(cover) and self.fitness.ties(best, cover):
                 return cover
         return best
 
     def _begin(self) -> None:
         state = self.state
-        self.problem.progress(f"evolution: running {len(state.seeds)} seeds")
-        self.fitness.run([seed.cover for seed in state.seeds[1:]])
-        if len(state.seeds) == 1:
-            self.fitness.run([state.seeds[0].cover])
+        self.problem.progress(f"evolution: running {len(state.initial)} initial covers")
+        self.fitness.run([known.cover for known in state.initial[1:]])
+        if len(state.initial) == 1:
+            self.fitness.run([state.initial[0].cover])
         state.population = tuple(
-            Individual(encode(self.groups, self.finder.candidates(seed.cover)), seed.cover) for seed in state.seeds
+            Individual(encode(self.groups, self.finder.candidates(known.cover)), known.cover) for known in state.initial
         )
-        state.leader = min((seed.cover for seed in state.seeds), key=self.fitness.rank)
+        state.leader = min((known.cover for known in state.initial), key=self.fitness.rank)
         self._save()
 
     def _reason_to_stop(self) -> str | None:
@@ -248,8 +251,8 @@ class _Run:
         return any(i.cover == cover for i in self.state.population)
 
     def _offspring(self) -> list[Individual]:
-        """As many as may be new in the next population; in the first generation, when only seeds are there, all
-        mutate.
+        """As many as may be new in the next population; in the first generation, when only initial covers are
+        there, all mutate.
         """
         state, searcher = self.state, self.searcher
         wanted = searcher.population - searcher.elites
@@ -265,8 +268,8 @@ class _Run:
         return [Individual(genome, self.finder.of_genome(genome)) for genome in genomes[:wanted]]
 
     def _parent(self) -> Genome:
-        rivals = self.state.rng.choices(self.state.population, k=self.searcher.tournament)
-        return min(rivals, key=lambda i: self.fitness.rank(i.cover)).genome
+        entrants = self.state.rng.choices(self.state.population, k=self.searcher.tournament)
+        return min(entrants, key=lambda i: self.fitness.rank(i.cover)).genome
 
     def _save(self) -> None:
         if self._file is not None:
@@ -287,3 +290,64 @@ def _digest(searcher: EvolutionarySearcher, problem: SearchProblem, objective: O
         "seed": problem.seed,
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def _evolution_notes(state: Evolution, fitness: Fitness, best: Cover, reason: str) -> list[str]:
+    """How long it took, how much was run, and the best initial cover against the answer."""
+    if not fitness.measured:
+        return [
+            f"evolutionary search: {state.generation} generations, by additive cost, as the problem has no end-to-end "
+            f"measurement; {state.memo_hits} memo hits; it stopped because {reason}"
+        ]
+    failed = [cost for cost in state.latencies.values() if not cost.is_finite]
+    notes = [
+        f"evolutionary search: {state.generation} generations, {len(state.latencies)} placements measured, "
+        f"{state.memo_hits} memo hits, {state.passed_over} offspring not measured (dearer by additive cost); "
+        f"it stopped because {reason}"
+    ]
+    if failed:
+        first = failed[0].reason or "no reason given"
+        notes.append(f"{len(failed)} of the placements failed; the first: {first}")
+    if not fitness.is_usable(best):
+        return [*notes, "not one placement ran: the answer is Dijkstra's, by additive cost"]
+    incumbent = state.initial[0]
+    best_initial = min(state.initial, key=lambda initial: fitness.rank(initial.cover))
+    latency, dijkstra = fitness.latency(best), fitness.latency(incumbent.cover)
+    text = f"in a final of {len(fitness.finalists)}: " if fitness.finalists else ""
+    text += f"end to end {latency}; the best initial cover ({best_initial.name}) {fitness.latency(best_initial.cover)}"
+    if dijkstra.is_finite and dijkstra.seconds > 0:
+        text += f"; {incumbent.name} {dijkstra}, a change of {latency.seconds / dijkstra.seconds - 1:+.1%}"
+    quickest = min(state.latencies, key=fitness.rank)
+    if quickest != best:
+        text += f"; the quickest {fitness.latency(quickest)} is a tie, which the earlier one keeps"
+    return [*notes, text]
+
+
+def _change_notes(
+    problem: SearchProblem, before: Sequence[CandidatePartition], after: Sequence[CandidatePartition]
+) -> list[str]:
+    """Which nodes moved from which backend to which."""
+    if set(before) == set(after):
+        return ["the answer is Dijkstra's cover"]
+    old, new = _backends(before), _backends(after)
+    moved: dict[tuple[str, str], list[int]] = {}
+    for node in sorted(old):
+        if old[node] != new[node]:
+            moved.setdefault((old[node], new[node]), []).append(node)
+    counts = f"{_partitions(after)} partitions, Dijkstra's has {_partitions(before)}"
+    if not moved:
+        return [f"against Dijkstra's cover no node changed its backend; {counts}"]
+    texts = []
+    for (source, target), nodes in sorted(moved.items()):
+        ops = dict.fromkeys(problem.graph.nodes[i].op.rpartition(".")[2] for i in nodes)
+        names = ", ".join(list(ops)[:4]) + (", ..." if len(ops) > 4 else "")
+        texts.append(f"{len(nodes)} nodes from {source} to {target}: {IndexSet(nodes)!r} ({names})")
+    return [f"moved against Dijkstra's cover: {'; '.join(texts)}; {counts}"]
+
+
+def _backends(cover: Sequence[CandidatePartition]) -> dict[int, str]:
+    return {node: candidate.backend for candidate in cover for node in candidate.sub_graph.inside}
+
+
+def _partitions(cover: Sequence[CandidatePartition]) -> int:
+    return sum(candidate.backend != HOST for candidate in cover)

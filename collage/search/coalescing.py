@@ -2,7 +2,7 @@
 
 The rules cannot list every union of what a backend takes; a search shows which unions matter: those of partitions
 that it put side by side. Their latency is not the sum of the parts', so a union is only *proposed* here. It is costed
-and searched like any candidate; searching and coalescing take turns until nothing new is proposed.
+and searched like any candidate; searching and coalescing alternate until nothing new is proposed.
 
 What is legal is read off the quotient graph, whose nodes are the chosen candidates: a set of them can be replaced by
 its union exactly when no path in the quotient leaves the set and re-enters it. Then the cover stays acyclic, and the

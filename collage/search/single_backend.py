@@ -1,4 +1,4 @@
-"""What a user gets who picks one backend by hand: the placements that a search has to beat."""
+"""Baselines: the placements on one backend each, which a search has to beat."""
 
 from __future__ import annotations
 

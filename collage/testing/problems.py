@@ -176,8 +176,8 @@ def random_given(seed: int, singles: bool = True, unknown: bool = False, size: i
         hidden = unknown and rng.random() < 0.4
         alone: Cost | float = Cost.unknown("never measured") if hidden else float(rng.randint(2, 9))
         costs[candidate(graph, rng.choice(backends), [node])] = alone
-    hand_over = {(a, b): float(rng.randint(0, 2)) for a in backends for b in backends if a != b}
-    return Given(graph, costs, hand_over, {backend: rng.randint(1, 3) for backend in backends})
+    transitions = {(a, b): float(rng.randint(0, 2)) for a in backends for b in backends if a != b}
+    return Given(graph, costs, transitions, {backend: rng.randint(1, 3) for backend in backends})
 
 
 def butterfly() -> Given:
@@ -219,5 +219,5 @@ def large_given(seed: int = 0, size: int = 200, width: int = 4) -> Given:
                 found = candidate(graph, backend, nodes)
                 if found.sub_graph.is_convex:
                     costs[found] = 1.0 + rng.random() * len(nodes)
-    hand_over = {(a, b): 0.3 for a in backends for b in backends if a != b}
-    return Given(graph, costs, hand_over, {"x": 1, "y": 2, "z": 3})
+    transitions = {(a, b): 0.3 for a in backends for b in backends if a != b}
+    return Given(graph, costs, transitions, {"x": 1, "y": 2, "z": 3})

@@ -118,7 +118,7 @@ class SearcherConformance(ParameterisedConformance):
         assert shape(found) == {("x", (0,)), ("x", (1,)), ("x", (2,))} and found.cost.seconds == 15
 
     @pytest.mark.parametrize("number", _SEEDS[:12])
-    def test_unknown_costs_are_taken_and_told_of(self, number: int) -> None:
+    def test_unknown_costs_are_taken_and_noted(self, number: int) -> None:
         given = random_given(number, unknown=True)
         problem, found = given.problem(), self.answer(given)
         check_legal(problem, found)
@@ -207,7 +207,7 @@ class SearcherConformance(ParameterisedConformance):
         given = with_host()
         found = self.answer(given)
         assert shape(found) == {("x", (0,)), ("y", (1,)), (HOST, (2,)), (HOST, (3,)), ("x", (4,))}
-        assert found.cost.seconds == 1 + 2 + 4 + 8, "only x -> y is handed over: the host is transparent"
+        assert found.cost.seconds == 1 + 2 + 4 + 8, "only x -> y is a transition: the host is transparent"
         assert [c.backend for c in found.partitions] == ["x", "y", "x"]
 
     def test_a_network_without_operators_has_an_empty_cover(self) -> None:

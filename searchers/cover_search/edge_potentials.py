@@ -8,14 +8,14 @@ transitions. They are a feasible dual solution of the linear program in which ev
 acyclicity is left out.
 
 The potentials come from sweeps over the nodes, forth and back. Each evens out what the backends cost up to a node, by
-handing the differences on along its edges. That is sequential tree-reweighted message passing (Kolmogorov, *Convergent
+passing the differences on along its edges. That is sequential tree-reweighted message passing (Kolmogorov, *Convergent
 Tree-Reweighted Message Passing for Energy Minimization*, PAMI 2006), with candidates in the place of labels of single
 nodes. On a chain one sweep is Dijkstra's algorithm over (node, backend), and the bound is the optimum.
 
-A transition is paid once for two neighbouring partitions however many values they exchange. So what several edges hand
-from one node to one candidate is charged together. And where several values leave a candidate and one beside it might
+A transition is paid once for two neighbouring partitions however many values they exchange. So what several edges
+carry from one node to one candidate is charged together. Where several values leave a candidate and one beside it might
 read them all, too much may be charged. If the first is dear anyway, as large ones mostly are, it is given credit for
-all that; otherwise the second is let off as much as it might be too much.
+all that; otherwise the second is charged less by as much as it might be too much.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class EdgePotentials:
     """Finds potentials for the moves of one problem; `sweep` as often as the bound is worth it."""
 
     def __init__(self, moves: Moves) -> None:
-        self._hand_over = moves.hand_over or ((0,) * len(moves.backends),) * len(moves.backends)
+        self._transitions = moves.transitions or ((0,) * len(moves.backends),) * len(moves.backends)
         self._backends = range(len(moves.backends))
         size = len(moves.starting)
         self._ends = [(u, v) for v in range(size) for u in moves.reads[v]]
@@ -126,7 +126,7 @@ class EdgePotentials:
             if edges and (len(self._runs_on[p]) > 1 or not forwards):
                 parts = max(len(self._from[p]), len(self._into[p]))
                 most = max(least.values())
-                self._hand_on(edges, [(least.get(b, most) - shares[p]) // parts for b in self._backends], forwards)
+                self._pass_on(edges, [(least.get(b, most) - shares[p]) // parts for b in self._backends], forwards)
         # What several edges are charged together depends on all of them, also on those that were changed later.
         if any(entry.entering is None and self._slack(entry, shares) < 0 for entry in self._entries):
             shares = self._shares(ending, forwards)
@@ -181,21 +181,21 @@ class EdgePotentials:
                 charges.append(self._left[edges[0]][backend])
             else:
                 charged = [
-                    self._hand_over[a][backend] - sum([potential[e][a] for e in edges]) for a in self._runs_on[node]
+                    self._transitions[a][backend] - sum([potential[e][a] for e in edges]) for a in self._runs_on[node]
                 ]
                 charges.append(min(charged, default=0))
         for other, together in entry.together:
             theirs = sum([potential[edge][other] for i in together for edge in entry.sources[i].edges])
-            excess = theirs + sum([charges[i] for i in together]) - self._hand_over[other][backend]
+            excess = theirs + sum([charges[i] for i in together]) - self._transitions[other][backend]
             if excess > 0:
                 charges[together[0]] -= excess
         return charges
 
     def _least_left(self, edge: int) -> list[int]:
         potential, possible = self._potential[edge], self._runs_on[self._ends[edge][0]]
-        return [min([self._hand_over[a][b] - potential[a] for a in possible], default=0) for b in self._backends]
+        return [min([self._transitions[a][b] - potential[a] for a in possible], default=0) for b in self._backends]
 
-    def _hand_on(self, edges: Sequence[int], more: Sequence[int], forwards: bool) -> None:
+    def _pass_on(self, edges: Sequence[int], more: Sequence[int], forwards: bool) -> None:
         """Charge so much less at this end of the edges, by backend, and what that allows at the other."""
         for edge in edges:
             if forwards:
@@ -204,7 +204,7 @@ class EdgePotentials:
                 here = [left - m for left, m in zip(self._left[edge], more, strict=True)]
                 possible = self._runs_on[self._ends[edge][1]]
                 self._potential[edge] = [
-                    min([self._hand_over[a][b] - here[b] for b in possible]) for a in self._backends
+                    min([self._transitions[a][b] - here[b] for b in possible]) for a in self._backends
                 ]
             self._left[edge] = self._least_left(edge)
 
@@ -232,16 +232,16 @@ class EdgePotentials:
             exits = {self._ends[edge][0] for edge in entry.leaving}
             if len(exits) < 2:
                 continue
-            credit = (len(entry.leaving) - 1) * max(self._hand_over[entry.move.backend])
+            credit = (len(entry.leaving) - 1) * max(self._transitions[entry.move.backend])
             if credit <= entry.weight - sum([shares[q] for q in entry.members]):
                 entries[number] = entry._replace(weight=entry.weight - credit)
                 continue
             for node in exits:
                 wide[node].append(entry)
-        return [self._with_rivals(entry, wide) for entry in entries]
+        return [self._with_shared_sources(entry, wide) for entry in entries]
 
-    def _with_rivals(self, entry: _Entry, wide: Sequence[Sequence[_Entry]]) -> _Entry:
-        """The entry with what it has to know of candidates that several values leave, which `wide` lists by node."""
+    def _with_shared_sources(self, entry: _Entry, wide: Sequence[Sequence[_Entry]]) -> _Entry:
+        """The entry with the candidates that several of its sources may be in, which `wide` lists by node."""
         found: dict[int, tuple[_Entry, list[int]]] = {}
         if sum([bool(wide[source.node]) for source in entry.sources]) > 1:
             for i, source in enumerate(entry.sources):
@@ -252,7 +252,7 @@ class EdgePotentials:
             (other.move.backend, tuple(indices))
             for other, indices in found.values()
             if len(indices) > 1
-            and self._hand_over[other.move.backend][entry.move.backend]
+            and self._transitions[other.move.backend][entry.move.backend]
             and inside.isdisjoint(other.members)
         )
         simple = not together and all([len(source.edges) == 1 for source in entry.sources])

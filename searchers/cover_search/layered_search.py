@@ -1,4 +1,4 @@
-"""Layered search: Dijkstra's algorithm over half-built covers (RFC 0062, phase 3), by first uncovered node.
+"""Layered search: Dijkstra's algorithm over partial covers (RFC 0062, phase 3), by first uncovered node.
 
 An edge from one state (`searchers.cover_search.partial_covers`) to another is a candidate that contains the first
 uncovered node. Every edge leads to a later first uncovered node, so taking the states layer by layer is taking them in
@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from searchers.cover_search.edge_potentials import EdgePotentials
 from searchers.cover_search.moves import Moves
 from searchers.cover_search.open_partitions import Open
-from searchers.cover_search.partial_covers import START, HalfCovers, State, Trail
+from searchers.cover_search.partial_covers import START, PartialCovers, State, Trail
 
 #: States kept per layer, pass by pass; the last pass keeps all.
 _WIDTHS = (16, 128, 1024, 8192, None)
@@ -85,7 +85,7 @@ class Outcome:
         no cover.
     exact: whether the search ended by itself.
     expanded: number of states expanded.
-    furthest: the position that no half-built cover got beyond, for messages when there is no cover.
+    furthest: the position that no partial cover got beyond, for messages when there is no cover.
     width: states kept per layer in the last pass; None when it kept all.
     spent: whether the budget was spent by the end.
     """
@@ -105,12 +105,12 @@ class LayeredSearch:
 
     def __init__(self, moves: Moves, budget: Budget, progress: Callable[[str], None] = lambda line: None) -> None:
         self._moves = moves
-        self._covers = HalfCovers(moves)
+        self._covers = PartialCovers(moves)
         self._budget = budget
         self._progress = progress
         self._best: tuple[int, Trail] | None = None
         self._proven = self._covers.bound
-        self._may_tighten = budget.tighten and bool(moves.hand_over)
+        self._may_tighten = budget.tighten and bool(moves.transitions)
         self._tight = False
         self._expanded = 0
         self._furthest = 0

@@ -48,14 +48,14 @@ class Moves:
     starting: per position, the moves whose first position it is.
     reads: per position, the positions that its node reads, each once.
     backends: names.
-    hand_over: packed transition value by producer and consumer backend index; empty when no transition costs anything.
+    transitions: packed value by producer and consumer backend index; empty when no transition costs anything.
     """
 
     order: tuple[int, ...]
     starting: tuple[tuple[Move, ...], ...]
     reads: tuple[tuple[int, ...], ...]
     backends: tuple[str, ...]
-    hand_over: tuple[tuple[int, ...], ...]
+    transitions: tuple[tuple[int, ...], ...]
 
 
 def make_moves(graph: DataflowGraph, objective: Objective) -> Moves:
@@ -65,9 +65,9 @@ def make_moves(graph: DataflowGraph, objective: Objective) -> Moves:
     before = [tuple(dict.fromkeys(position[i] for i in graph.nodes[node].inputs if i in position)) for node in order]
     backends = tuple(dict.fromkeys(c.backend for c in objective.candidates))
     number = {name: i for i, name in enumerate(backends)}
-    hand_over = tuple(tuple(objective.transitions.get((a, b), 0) for b in backends) for a in backends)
-    if not any(any(row) for row in hand_over):
-        hand_over = ()
+    transitions = tuple(tuple(objective.transitions.get((a, b), 0) for b in backends) for a in backends)
+    if not any(any(row) for row in transitions):
+        transitions = ()
 
     starting: list[dict[tuple[int, int], Move]] = [{} for _ in order]
     for index, candidate in enumerate(objective.candidates):
@@ -82,12 +82,12 @@ def make_moves(graph: DataflowGraph, objective: Objective) -> Moves:
         feeds = _bits((position[i] for i in boundary.outputs), first)
         backend = number[candidate.backend]
         move = Move(objective.weights[index], nodes, feeds, wants, above, backend, index)
-        # Without transitions nobody can tell who ran a node, so one move per set of nodes is enough.
-        key = (nodes, backend if hand_over else -1)
+        # Without transitions it does not matter which backend ran a node: one move per set of nodes is enough.
+        key = (nodes, backend if transitions else -1)
         known = starting[first].get(key)
         if known is None or move.weight < known.weight:
             starting[first][key] = move
-    return Moves(order, tuple(tuple(moves.values()) for moves in starting), tuple(before), backends, hand_over)
+    return Moves(order, tuple(tuple(moves.values()) for moves in starting), tuple(before), backends, transitions)
 
 
 def search_order(graph: DataflowGraph) -> tuple[int, ...]:

@@ -1,12 +1,12 @@
-"""Open partitions: what a half-built cover has to remember about the partitions it has chosen.
+"""Open partitions: what a partial cover has to remember about the partitions it has chosen.
 
 The set of covered nodes alone is not a sufficient state, for two reasons.
 
 *Acyclicity.* A chosen partition may wait for nodes that are not covered yet (in the butterfly, {a1,a2} waits for b1).
-Whoever covers those must not depend on the partition. So with each chosen partition go the uncovered nodes that have to
+What covers those must not depend on the partition. So with each chosen partition go the uncovered nodes that have to
 run *before* it, directly or through other partitions; choosing a candidate that reads the partition and contains one of
-them closes a cycle. It is closed already when every way to cover the rest closes it: partitions of which each hands
-something to a node before the next, in a ring. Dropping such states at once means that where every node can be covered
+them closes a cycle. It is closed already when every way to cover the rest closes it: partitions of which each
+feeds a node before the next, in a ring. Dropping such states at once means that where every node can be covered
 on its own no state is a dead end.
 
 *Transitions.* A tensor that crosses backends is paid for once per ordered pair of neighbouring partitions, so with each
@@ -30,16 +30,16 @@ Open = tuple[Row, ...]
 
 
 class OpenPartitions:
-    """The rules by which open partitions evolve, for given transition values (`Moves.hand_over`)."""
+    """The rules by which open partitions evolve, for given transition values (`Moves.transitions`)."""
 
-    def __init__(self, hand_over: Sequence[Sequence[int]]) -> None:
-        self.hand_over = hand_over
-        many = range(len(hand_over))
-        self._leaving = [max(row) for row in hand_over]
-        self._entering = [max(hand_over[a][b] for a in many) for b in many]
+    def __init__(self, transitions: Sequence[Sequence[int]]) -> None:
+        self.transitions = transitions
+        entering = list(zip(*transitions, strict=True))
+        self._leaving = [max(row) for row in transitions]
+        self._entering = [max(column) for column in entering]
         #: how much more leaving (entering) backend a may cost than backend b, whatever is on the other side
-        self._leaving_more = [[max(0, *(hand_over[a][x] - hand_over[b][x] for x in many)) for b in many] for a in many]
-        self._entering_more = [[max(0, *(hand_over[x][a] - hand_over[x][b] for x in many)) for b in many] for a in many]
+        self._leaving_more = _excess(transitions)
+        self._entering_more = _excess(entering)
 
     def add(self, open_: Open, covered: int, move: Move) -> tuple[int, Open] | None:
         """What choosing `move` costs in transitions, and what is open then; None when a cycle is unavoidable.
@@ -47,16 +47,16 @@ class OpenPartitions:
         `covered` includes the move's nodes; both are relative to the move's first node, and so is the result.
         """
         _, nodes, feeds, wants, above, mine, _ = move
-        hand_over = self.hand_over
+        transitions = self.transitions
         above &= ~covered
         paid = 0
         for backend, readers, read, before in open_:
             if readers & nodes:
                 above |= before
-                if hand_over and backend >= 0:
-                    paid += hand_over[backend][mine]
+                if transitions and backend >= 0:
+                    paid += transitions[backend][mine]
             elif read & nodes:
-                paid += hand_over[mine][backend]
+                paid += transitions[mine][backend]
         if above & nodes:
             return None
 
@@ -64,7 +64,7 @@ class OpenPartitions:
         merged: dict[int, int] = {}
         uncovered = ~nodes
         waiting = above
-        touched = [(mine if hand_over else -1, feeds & ~covered, wants & ~covered, above)]
+        touched = [(mine if transitions else -1, feeds & ~covered, wants & ~covered, above)]
         for row in open_:
             backend, readers, read, before = row
             waiting |= before
@@ -117,12 +117,16 @@ class OpenPartitions:
         return lead > extra or extra == 0
 
 
+def _excess(rows: Sequence[Sequence[int]]) -> list[list[int]]:
+    """Per pair of rows, by how much the one exceeds the other at most, and not below zero."""
+    return [[max(0, *(x - y for x, y in zip(one, other, strict=True))) for other in rows] for one in rows]
+
+
 def _in_a_ring(waiting: list[tuple[int, int]]) -> bool:
     """Whether some of these (readers, nodes that must run before) wait for each other in a ring."""
     while waiting:
-        # Those whom nobody else's reader keeps waiting are in no ring, nor do they then keep anybody waiting.
-        handed = [readers for readers, _ in waiting]
-        left = [row for row in waiting if any(readers & row[1] for readers in handed)]
+        # A partition that waits for no reader of any is in no ring, and no ring leads through it.
+        left = [row for row in waiting if any(readers & row[1] for readers, _ in waiting)]
         if len(left) == len(waiting):
             return True
         waiting = left

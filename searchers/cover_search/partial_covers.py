@@ -1,6 +1,6 @@
-"""Half-built covers: the states of the layered search, the moves between them, and which of them are of use.
+"""Partial covers: the states of the layered search, the moves between them, and which of them are of use.
 
-A state is what a half-built cover leaves to be decided: the first uncovered node, the nodes after it that are covered
+A state is what a partial cover leaves to be decided: the first uncovered node, the nodes after it that are covered
 already, and the open partitions (`searchers.cover_search.open_partitions`). Two numbers go with it. Its *value* is what
 the cover costs so far beyond the shares of its nodes (`searchers.cover_search.bounds`), by which states of the same
 covered nodes are compared: one that cannot lead to anything better is dropped (*dominance*). Its *rank* is the least
@@ -36,11 +36,11 @@ _Charges = tuple[int, int, tuple[tuple[int, int, int], ...]]
 _NOTHING: Pending = {}
 START: State = (0, 0, (), None, 0, _NOTHING)
 
-#: With how many better states of the same covered nodes a state is compared.
-_RIVALS = 48
+#: With how many better states of the same covered nodes, which may dominate it, a state is compared.
+_COMPARED = 48
 
 
-class HalfCovers:
+class PartialCovers:
     """The states of one search, by the rules above.
 
     Attributes
@@ -53,8 +53,8 @@ class HalfCovers:
         shares = node_shares(moves)
         self.floor = self.bound = sum(shares)
         self._moves = _reduced(moves, shares)
-        self._partitions = OpenPartitions(moves.hand_over)
-        self._tracking = bool(moves.hand_over)
+        self._partitions = OpenPartitions(moves.transitions)
+        self._tracking = bool(moves.transitions)
         self._charges: dict[int, _Charges] = {}
 
     @property
@@ -127,18 +127,18 @@ class HalfCovers:
             return [state for state in layer.values() if state[4] < rank_limit]
         states = sorted(layer.values(), key=lambda state: state[:3])
         kept: list[State] = []
-        rivals: dict[int, list[tuple[int, frozenset[Row]]]] = {}
+        dominating: dict[int, list[tuple[int, frozenset[Row]]]] = {}
         is_cheaper = self._partitions.is_cheaper
         for state in states:
             value, covered, open_, _, rank, _ = state
             if rank >= rank_limit:
                 continue
-            better = rivals.setdefault(covered, [])
+            better = dominating.setdefault(covered, [])
             rows = frozenset(open_)
             if len(rows) == len(open_):  # twins, which sets do not count, are too rare to be worth more
                 if any(is_cheaper(value - other, theirs, rows) for other, theirs in better):
                     continue
-                if len(better) < _RIVALS:
+                if len(better) < _COMPARED:
                     better.append((value, rows))
             kept.append(state)
         return kept

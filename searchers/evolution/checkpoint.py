@@ -1,27 +1,28 @@
 """Checkpoint: an evolution in one JSON file, written after every generation, so that an interrupted one goes on.
 
-What is kept is all that the next generation depends on (the individuals, the latencies, the random generator's state),
-so a resumed evolution gives what an uninterrupted one would have given. A checkpoint belongs to one search: it names,
-by a digest, the network, the candidates, their costs and the parameters.
+It holds all that the next generation depends on (individuals, latencies, the state of the random generator), so a
+resumed evolution gives what an uninterrupted one would have given. A checkpoint belongs to one search: it names, by a
+digest, the network, the candidates, their costs and the parameters.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import random
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Literal
+
+import msgspec
 
 from collage.cost import Cost
 from collage.errors import CollageError
 from searchers.evolution.cover_finder import Cover
-from searchers.evolution.genome import Gene, Genome, Link
-from searchers.evolution.initial_covers import Seed
+from searchers.evolution.genome import Genome
+from searchers.evolution.initial_covers import InitialCover
 
 FORMAT = "collage-evolution"
-VERSION = 1
+VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -38,18 +39,27 @@ class Evolution:
 
     Attributes
     ----------
-    seeds: where it began, the incumbent first.
-    rng: decides everything that is left to chance.
-    generation: how many are done.
-    population: the individuals that the next parents are chosen from.
-    latencies: of every cover that was run, in seconds.
-    leader: the best cover at the last improvement.
-    stale: generations since then.
-    memo_hits: offspring whose cover was known already.
-    passed_over: offspring that were not run, because others promised more.
+    initial
+        The covers that it began from, the incumbent first.
+    rng
+        Decides everything that is left to chance.
+    generation
+        How many are done.
+    population
+        The individuals that the next parents are chosen from.
+    latencies
+        Of every cover that was run, in seconds.
+    leader
+        The best cover at the last improvement.
+    stale
+        Generations since then.
+    memo_hits
+        Offspring whose cover was known already.
+    passed_over
+        Offspring that were not run, because others promised more.
     """
 
-    seeds: tuple[Seed, ...]
+    initial: tuple[InitialCover, ...]
     rng: random.Random
     generation: int = 0
     population: tuple[Individual, ...] = ()
@@ -60,32 +70,79 @@ class Evolution:
     passed_over: int = 0
 
 
+class _Header(msgspec.Struct):
+    """What tells whether the rest can be read."""
+
+    format: str
+    version: int
+    search: str
+
+
+class _Latency(msgspec.Struct):
+    """The latency of a cover. JSON has neither NaN nor infinity: seconds are null when Unknown."""
+
+    cover: Cover
+    seconds: float | Literal["invalid"] | None
+    spread: float
+    samples: int
+    reason: str
+
+    @classmethod
+    def of(cls, cover: Cover, cost: Cost) -> _Latency:
+        seconds: float | Literal["invalid"] | None = cost.seconds
+        if not cost.is_finite:
+            seconds = "invalid" if cost.is_invalid else None
+        return cls(cover, seconds, cost.spread, cost.samples, cost.reason)
+
+    def cost(self) -> Cost:
+        if self.seconds is None:
+            return Cost.unknown(self.reason)
+        if self.seconds == "invalid":
+            return Cost.invalid(self.reason)
+        return Cost(self.seconds, self.spread, self.samples, self.reason)
+
+
+class _File(_Header):
+    """The fields of a checkpoint: those of `Evolution`, as JSON has them."""
+
+    generation: int
+    initial: tuple[InitialCover, ...]
+    population: tuple[Individual, ...]
+    latencies: tuple[_Latency, ...]
+    leader: Cover
+    stale: int
+    memo_hits: int
+    passed_over: int
+    random: tuple[int, tuple[int, ...], float | None]
+
+
 def save(path: Path, evolution: Evolution, digest: str) -> None:
     """Write the checkpoint; a crash meanwhile leaves the one before.
 
     Raises
     ------
-    CollageError: the file cannot be written.
+    CollageError
+        The file cannot be written.
     """
-    version, internal, gauss = evolution.rng.getstate()
-    data = {
-        "format": FORMAT,
-        "version": VERSION,
-        "search": digest,
-        "generation": evolution.generation,
-        "seeds": [{"name": seed.name, "cover": seed.cover} for seed in evolution.seeds],
-        "population": [{"genome": i.genome, "cover": i.cover} for i in evolution.population],
-        "latencies": [{"cover": cover, **_cost_to_dict(cost)} for cover, cost in evolution.latencies.items()],
-        "leader": evolution.leader,
-        "stale": evolution.stale,
-        "memo_hits": evolution.memo_hits,
-        "passed_over": evolution.passed_over,
-        "random": [version, internal, gauss],
-    }
+    latencies = tuple(_Latency.of(cover, cost) for cover, cost in evolution.latencies.items())
+    file = _File(
+        FORMAT,
+        VERSION,
+        digest,
+        evolution.generation,
+        evolution.initial,
+        evolution.population,
+        latencies,
+        evolution.leader,
+        evolution.stale,
+        evolution.memo_hits,
+        evolution.passed_over,
+        evolution.rng.getstate(),
+    )
     partial = path.with_name(path.name + ".part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(json.dumps(data))
+        partial.write_bytes(msgspec.json.encode(file))
         os.replace(partial, path)
     except OSError as error:
         raise CollageError(f"the checkpoint {path} cannot be written ({error}): give another path") from error
@@ -96,88 +153,63 @@ def load(path: Path, digest: str, candidates: int, groups: int) -> Evolution | N
 
     Parameters
     ----------
-    candidates, groups: how many the search has; covers and genomes of others are damage.
+    candidates, groups
+        How many the search has; covers and genomes of others are damage.
 
     Raises
     ------
-    CollageError: the file is unreadable, damaged, of another version, or belongs to another search.
+    CollageError
+        The file is unreadable, damaged, of another version, or belongs to another search.
     """
     try:
-        text = path.read_text()
+        data = path.read_bytes()
     except FileNotFoundError:
         return None
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
         raise _unusable(path, f"cannot be read ({error})") from error
     try:
-        data = json.loads(text)
-        if data["format"] != FORMAT:
-            raise ValueError(f"its format is {data['format']!r}, not {FORMAT!r}")
-        version, search = data["version"], data["search"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise _unusable(path, f"is damaged, or no checkpoint ({type(error).__name__}: {error})") from error
-    if version != VERSION:
-        raise _unusable(path, f"is of version {version!r}, and this is version {VERSION}")
-    if search != digest:
+        header = msgspec.json.decode(data, type=_Header)
+        if header.format != FORMAT:
+            raise ValueError(f"its format is {header.format!r}, not {FORMAT!r}")
+    except ValueError as error:
+        raise _unusable(path, f"is damaged, or no checkpoint ({error})") from error
+    if header.version != VERSION:
+        raise _unusable(path, f"is of version {header.version!r}, and this is version {VERSION}")
+    if header.search != digest:
         raise _unusable(path, "belongs to another search: another network, or other candidates, costs or parameters")
     try:
-        evolution = _from_dict(data)
+        evolution = _evolution(msgspec.json.decode(data, type=_File))
         _require_sound(evolution, candidates, groups)
-    except (ValueError, KeyError, TypeError, IndexError) as error:
-        raise _unusable(path, f"is damaged ({type(error).__name__}: {error})") from error
+    except (ValueError, TypeError) as error:
+        raise _unusable(path, f"is damaged ({error})") from error
     return evolution
+
+
+def _evolution(file: _File) -> Evolution:
+    rng = random.Random()
+    rng.setstate(file.random)
+    return Evolution(
+        file.initial,
+        rng,
+        file.generation,
+        file.population,
+        {latency.cover: latency.cost() for latency in file.latencies},
+        file.leader,
+        file.stale,
+        file.memo_hits,
+        file.passed_over,
+    )
 
 
 def _require_sound(evolution: Evolution, candidates: int, groups: int) -> None:
     """Raise ValueError when something is missing, or refers to what the search does not have."""
-    if not evolution.seeds or not evolution.population:
-        raise ValueError("there is nobody in it")
-    covers = [seed.cover for seed in evolution.seeds] + [individual.cover for individual in evolution.population]
+    if not evolution.initial or not evolution.population:
+        raise ValueError("there is no cover in it")
+    covers = [initial.cover for initial in evolution.initial] + [i.cover for i in evolution.population]
     if any(not 0 <= i < candidates for cover in (*covers, *evolution.latencies, evolution.leader) for i in cover):
         raise ValueError("a cover has candidates that do not exist")
     if any(len(individual.genome) != groups for individual in evolution.population):
         raise ValueError("a genome is of another length")
-
-
-def _from_dict(data: dict[str, Any]) -> Evolution:
-    version, internal, gauss = data["random"]
-    rng = random.Random()
-    rng.setstate((version, tuple(internal), gauss))
-    return Evolution(
-        seeds=tuple(Seed(str(seed["name"]), _cover(seed["cover"])) for seed in data["seeds"]),
-        rng=rng,
-        generation=int(data["generation"]),
-        population=tuple(Individual(_genome(i["genome"]), _cover(i["cover"])) for i in data["population"]),
-        latencies={_cover(entry["cover"]): _cost_from_dict(entry) for entry in data["latencies"]},
-        leader=_cover(data["leader"]),
-        stale=int(data["stale"]),
-        memo_hits=int(data["memo_hits"]),
-        passed_over=int(data["passed_over"]),
-    )
-
-
-def _cover(data: Any) -> Cover:
-    return tuple(int(i) for i in data)
-
-
-def _genome(data: Any) -> Genome:
-    return tuple(Gene(str(backend), Link(link)) for backend, link in data)
-
-
-def _cost_to_dict(cost: Cost) -> dict[str, Any]:
-    """Seconds are null when Unknown and "invalid" when Invalid: JSON has neither NaN nor infinity."""
-    seconds: float | str | None = cost.seconds
-    if not cost.is_finite:
-        seconds = "invalid" if cost.is_invalid else None
-    return {"seconds": seconds, "spread": cost.spread, "samples": cost.samples, "reason": cost.reason}
-
-
-def _cost_from_dict(data: dict[str, Any]) -> Cost:
-    reason = str(data["reason"])
-    if data["seconds"] is None:
-        return Cost.unknown(reason)
-    if data["seconds"] == "invalid":
-        return Cost.invalid(reason)
-    return Cost(float(data["seconds"]), float(data["spread"]), int(data["samples"]), reason)
 
 
 def _unusable(path: Path, why: str) -> CollageError:

@@ -5,10 +5,10 @@ answered by one narrow pass of `searchers.cover_search.layered_search`. Narrow m
 never that a cover is illegal; where a pass meets dead ends only, it is repeated with more states until there is a
 cover.
 
-A genome (`searchers.evolution.genome`) is such a question. Wishes come before costs: a candidate weighs, before its
-cost, the number of its nodes that wish for another backend, then the links that it breaks. Both are sums over the
-candidates of a cover, because a link that wishes to be joined is broken half by each of the two partitions that part
-its ends.
+A genome (`searchers.evolution.genome`) is such a question. Preferences come before costs: a candidate weighs, before
+its cost, the number of its nodes that prefer another backend, then the links that it breaks. Both are sums over the
+candidates of a cover: a link to be joined counts one in each of two partitions that hold one end of it, and a link to
+be cut counts two in a partition that holds both.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from searchers.evolution.genome import ANY, Genome, Group, Link
 #: Indices into `Objective.candidates`, ascending: equal covers are equal.
 Cover = tuple[int, ...]
 
-#: Half-built covers kept per layer. On NASNet-like cells of 440 operators 16 take twice as long, for nothing.
+#: Partial covers kept per layer. On NASNet-like cells of 440 operators 16 take twice as long, for nothing.
 _WIDTH = 4
 
 
@@ -71,7 +71,7 @@ class CoverFinder:
         return self._values[cover]
 
     def of_genome(self, genome: Genome) -> Cover:
-        """The cover that meets most wishes, at least cost. Memoised."""
+        """The cover that meets most preferences, at least cost. Memoised."""
         if genome not in self._of_genome:
             self._of_genome[genome] = self.best(self._penalties(genome))
         return self._of_genome[genome]
@@ -98,17 +98,17 @@ class CoverFinder:
         return tuple(sorted(outcome.chosen))
 
     def _penalties(self, genome: Genome) -> list[int]:
-        wished: dict[str, int] = {}
+        preferred: dict[str, int] = {}
         joined = cut = 0
         for position, (gene, group) in enumerate(zip(genome, self._groups, strict=True)):
             if gene.backend != ANY:
-                wished[gene.backend] = wished.get(gene.backend, 0) | group.nodes
+                preferred[gene.backend] = preferred.get(gene.backend, 0) | group.nodes
             joined |= (gene.link is Link.JOINED) << position
             cut |= (gene.link is Link.CUT) << position
         everywhere = 0
-        for nodes in wished.values():
+        for nodes in preferred.values():
             everywhere |= nodes
-        elsewhere = {name: everywhere & ~wished.get(name, 0) for name in self._moves.backends}
+        elsewhere = {name: everywhere & ~preferred.get(name, 0) for name in self._moves.backends}
         elsewhere[HOST] = 0
         node = 2 * len(self._groups) + 1  # one node outweighs all links
         return [
@@ -136,11 +136,13 @@ class CoverFinder:
 
 
 def _all_moves(problem: SearchProblem, objective: Objective) -> Moves:
-    """The moves of all candidates. `make_moves` keeps one backend per set of nodes where transitions cost nothing,
-    which is right for one set of weights only, so it is told of transitions, and the costs are put right afterwards.
+    """The moves of all candidates.
+
+    Where transitions cost nothing, `make_moves` keeps one backend per set of nodes, which is right for one set of
+    weights only. So it is given transitions that cost something, and those of the moves are set afterwards.
     """
     names = sorted({c.backend for c in objective.candidates})
-    told = {(a, b): 1 for a in names for b in names if a != b}
-    moves = make_moves(problem.graph, replace(objective, transitions=told))
-    hand_over = tuple(tuple(objective.transitions.get((a, b), 0) for b in moves.backends) for a in moves.backends)
-    return replace(moves, hand_over=hand_over if any(any(row) for row in hand_over) else ())
+    costly = {(a, b): 1 for a in names for b in names if a != b}
+    moves = make_moves(problem.graph, replace(objective, transitions=costly))
+    transitions = tuple(tuple(objective.transitions.get((a, b), 0) for b in moves.backends) for a in moves.backends)
+    return replace(moves, transitions=transitions if any(any(row) for row in transitions) else ())

@@ -1,8 +1,8 @@
 """Fitness: the end-to-end latency of covers where there is hardware, their additive cost where there is none.
 
-Every cover is run once. Each batch is handed over together with the incumbent, so that whoever measures can run them
-by turns, and with the most promising first; how many fit into the time that is left is told by how long others took.
-Of many noisy latencies the least is too small: at the end a few finalists run once more, and only that run decides.
+Every cover is run once, in batches that contain the incumbent, the most promising covers first, so that they can be
+measured interleaved. How many fit into the time that is left follows from how long others took. The least of many noisy
+latencies is too small (the winner's curse): at the end a few finalists run once more, and only that run decides.
 """
 
 from __future__ import annotations
@@ -83,18 +83,18 @@ class Fitness:
 
     @property
     def finalists(self) -> tuple[Cover, ...]:
-        """Those who took part in the final; empty before it."""
+        """The covers in the final; empty before it."""
         return tuple(self._final)
 
     def final(self, covers: Sequence[Cover]) -> None:
-        """Run covers once more, by turns with the incumbent; from now on only these latencies count. Without somebody
-        who runs them afresh, nothing happens.
+        """Run covers once more, interleaved with the incumbent; from now on only these latencies count. Where fresh
+        latencies cannot be had, nothing happens.
         """
         if not self._problem.has_fresh_latencies:
             return
-        field = list(dict.fromkeys([self._incumbent, *covers]))
-        placements = [self._problem.partitioning(self._finder.candidates(cover)) for cover in field]
-        self._final = dict(zip(field, self._problem.fresh_latencies(placements), strict=True))
+        finalists = list(dict.fromkeys([self._incumbent, *covers]))
+        placements = [self._problem.partitioning(self._finder.candidates(cover)) for cover in finalists]
+        self._final = dict(zip(finalists, self._problem.fresh_latencies(placements), strict=True))
 
     def affordable(self, at_most: int) -> int:
         """How many covers may be run next: one at least."""

@@ -1,12 +1,13 @@
-"""Genome: a placement as a row of wishes, one gene per group of nodes (the PACT'22 paper's second level, unlimited).
+"""Genome: a placement as a row of preferences, one per group of nodes (the PACT'22 paper's second level, unlimited).
 
 The paper has one bit per group: whether the graph backend takes it. Here a gene holds a backend, any that takes some
 node of the group, and a *link*: whether the group lies in one partition with the group that it reads from. Backends say
-who runs what, links say how large partitions are; either may be left free, and then costs decide.
+what runs where, links how large partitions are; either may be left free, and then costs decide.
 
 A group is an anchor (a convolution, a matmul, a reduction) with the light operators that follow it, which is what every
-backend fuses, or close to it. Wishes may contradict each other, or be impossible: `searchers.evolution.cover_finder`
-finds the cover that meets most of them, so every genome stands for a legal cover and nothing has to be repaired.
+backend fuses, or close to it. Preferences may contradict each other, or be impossible.
+`searchers.evolution.cover_finder` finds the cover that meets most of them, so every genome stands for a legal cover and
+nothing has to be repaired.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ ANY = ""
 
 
 class Link(IntEnum):
-    """What a group wants of its partition and that of the group it reads from."""
+    """Whether a group prefers to share a partition with the group it reads from."""
 
     ANY = 0
     JOINED = 1
@@ -34,7 +35,7 @@ class Link(IntEnum):
 
 
 class Gene(NamedTuple):
-    """A group's wishes: a backend's name or `ANY`, and the link to the group that it reads from."""
+    """A group's preferences: a backend's name or `ANY`, and the link to the group that it reads from."""
 
     backend: str
     link: Link
@@ -91,7 +92,7 @@ def make_groups(graph: DataflowGraph, candidates: Iterable[CandidatePartition]) 
 
 
 def encode(groups: Sequence[Group], cover: Iterable[CandidatePartition]) -> Genome:
-    """The wishes that a cover meets: of each group the backend that runs most of its nodes, and its link."""
+    """The preferences that a cover meets: of each group the backend that runs most of its nodes, and its link."""
     covers = list(cover)
     owner = {node: i for i, candidate in enumerate(covers) for node in candidate.sub_graph.inside}
     genes = []

@@ -1,12 +1,12 @@
-"""Seeds: the covers that evolution starts from, and that its result has to beat.
+"""Initial covers: those that evolution starts from, and that its result has to beat.
 
 1. Dijkstra's, which is best by additive cost and is the incumbent: ties are its.
 2. One per backend: as few and as large partitions of it as there can be, and the backend of best priority for what it
-   does not take, as somebody who picks one backend by hand would place the network.
+   does not take: the placement that picks one backend by hand.
 3. The next best few distinct covers: for each of the dearest partitions of Dijkstra's, the best cover in which another
-   backend runs its nodes, or, where nobody else can, other partitions. (Lawler's k-best method leaves out *every*
+   backend runs its nodes, or, where no other can, other partitions. (Lawler's k-best method leaves out *every*
    partition in turn, and only it; then the next best are the same placement, cut somewhere else, at a ten-thousandth
-   of the cost, and running them teaches nothing.)
+   of the cost.)
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ _TRIES = 3
 
 
 @dataclass(frozen=True)
-class Seed:
-    """A cover with a name for people."""
+class InitialCover:
+    """A cover, and its name in messages."""
 
     name: str
     cover: Cover
 
 
-def make_seeds(
+def make_initial_covers(
     problem: SearchProblem, objective: Objective, finder: CoverFinder, incumbent: Cover, distinct: int
-) -> tuple[Seed, ...]:
-    """The seeds, Dijkstra's first, each cover once; `distinct` is how many of the third sort are wanted at most."""
-    found = [Seed(DIJKSTRA, incumbent)]
+) -> tuple[InitialCover, ...]:
+    """The initial covers, Dijkstra's first, each once; `distinct` is how many of the third sort are wanted at most."""
+    found = [InitialCover(DIJKSTRA, incumbent)]
     names = sorted({c.backend for c in objective.candidates if c.backend != HOST})
-    found.extend(Seed(f"{name} alone", finder.best(_single(problem, objective, name))) for name in names)
+    found.extend(InitialCover(f"{name} alone", finder.best(_single(problem, objective, name))) for name in names)
     others = _next_best(objective, finder, incumbent, _TRIES * distinct)
-    known = {seed.cover for seed in found}
+    known = {initial.cover for initial in found}
     fresh = [cover for cover in others if cover not in known][:distinct]
-    found.extend(Seed(f"next best {i + 1}", cover) for i, cover in enumerate(fresh))
-    unique: dict[Cover, Seed] = {}
-    for seed in found:
-        unique.setdefault(seed.cover, seed)
+    found.extend(InitialCover(f"next best {i + 1}", cover) for i, cover in enumerate(fresh))
+    unique: dict[Cover, InitialCover] = {}
+    for initial in found:
+        unique.setdefault(initial.cover, initial)
     return tuple(unique.values())
 
 

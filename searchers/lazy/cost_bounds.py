@@ -20,7 +20,7 @@ nothing is assumed, and nearly everything is costed.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Protocol
 
 from collage.cost import Cost
@@ -42,7 +42,7 @@ class CostBounds(Protocol):
 
     @property
     def spent(self) -> bool:
-        """Whether asking for more costs is of no use: the estimator has no more to tell than the bounds do."""
+        """Whether asking for more costs is of no use: the estimator knows no more than the bounds do."""
 
     @property
     def assumption(self) -> str:
@@ -59,9 +59,9 @@ class CostBounds(Protocol):
 
     @property
     def batch(self) -> float:
-        """Which share of the doubt about a path is to be removed at a time; with 1 it is costed as a whole."""
+        """Which share of the uncertainty of a path is to be removed at a time; with 1 it is costed as a whole."""
 
-    def doubt(self, candidate: CandidatePartition) -> float:
+    def uncertainty(self, candidate: CandidatePartition) -> float:
         """How much, in seconds, the cost of a candidate may be off."""
 
     def widen(self) -> bool:
@@ -111,7 +111,7 @@ class LearnedBounds:
         largest: list[CandidatePartition] = []
         for backend in sorted(self._by_backend, key=lambda name: (self.problem.priority(name), name)):
             left = self.problem.nodes.bits
-            for candidate in sorted(self._by_backend[backend], key=_largest_first):
+            for candidate in sorted(self._by_backend[backend], key=largest_first):
                 inside = candidate.sub_graph.inside
                 if len(inside) == 1:
                     alone.setdefault(inside.first, candidate)
@@ -151,8 +151,8 @@ class LearnedBounds:
         shares = self._overhead.get(backend, 0.0) + sum(prices)
         return (1.0 - self._widened) * max(shares, self._costliest_part.get(candidate, 0.0))
 
-    def doubt(self, candidate: CandidatePartition) -> float:
-        """Nothing is known of it: all are alike."""
+    def uncertainty(self, candidate: CandidatePartition) -> float:
+        """The same for all: nothing is known of any."""
         return 1.0
 
     def widen(self) -> bool:
@@ -174,6 +174,7 @@ class LearnedBounds:
                 self._price[candidate.backend, node] = (len(inside), price)
 
 
-def _largest_first(candidate: CandidatePartition) -> tuple[object, ...]:
-    labels: Sequence[object] = tuple((label, nodes.bits) for label, nodes in candidate.composites)
+def largest_first(candidate: CandidatePartition) -> tuple[object, ...]:
+    """A key that sorts larger candidates first, and leaves nothing to chance."""
+    labels = tuple((label, nodes.bits) for label, nodes in candidate.composites)
     return (-len(candidate.sub_graph.inside), candidate.sub_graph.inside.bits, labels)

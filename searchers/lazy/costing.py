@@ -78,20 +78,20 @@ class LazyCosts:
         return [c for c in candidates if c.backend != HOST and c not in self._known]
 
     def batch(self, candidates: Iterable[CandidatePartition], limited: bool = False) -> list[CandidatePartition]:
-        """What to cost next of the candidates of a path: of those that are not costed, the most doubtful workloads that
-        make up the bounds' `batch` of all doubt; with `limited`, as many as the share of workloads allows.
+        """What to cost next of a path: of its candidates that are not costed, the most uncertain workloads that make up
+        the bounds' `batch` of all uncertainty; with `limited`, as many as the share of workloads allows.
         """
-        doubt: dict[Hashable, float] = {}
+        uncertainty: dict[Hashable, float] = {}
         for candidate in self.uncosted(candidates):
             key = self._key[candidate]
-            doubt[key] = doubt.get(key, 0.0) + self._bounds.doubt(candidate)
-        wanted = self._bounds.batch * sum(doubt.values())
+            uncertainty[key] = uncertainty.get(key, 0.0) + self._bounds.uncertainty(candidate)
+        wanted = self._bounds.batch * sum(uncertainty.values())
         chosen: list[CandidatePartition] = []
-        for key in sorted(doubt, key=lambda k: -doubt[k]):
+        for key in sorted(uncertainty, key=lambda k: -uncertainty[k]):
             if chosen and wanted <= 0:
                 break
             chosen.append(self._members[key][0])
-            wanted -= doubt[key]
+            wanted -= uncertainty[key]
         if limited:
             chosen = chosen[: 0 if self._bounds.spent else max(0, self._limit - len(self._costed))]
         return chosen

@@ -3,9 +3,9 @@ measured: active learning by optimism in the face of uncertainty (Auer, *Using C
 Exploitation-Exploration Trade-offs*, JMLR 2002).
 
 At first every candidate is taken to cost the geometric middle of its interval, and the best cover by that is measured,
-its most doubtful workloads first. Then candidates are given the benefit of the doubt, step by step, up to the lower end
-of their interval, and what looks better than the best measured cover is measured as well. With the whole interval
-granted, nothing that is left is in a better cover, unless its cost is outside its interval.
+its most uncertain workloads first. Then candidates are taken to cost less, step by step, down to the lower end of their
+interval, and what looks better than the best measured cover is measured as well. With the whole interval granted,
+nothing that is left is in a better cover, unless its cost is outside its interval.
 
 What is measured corrects the predictions for the same backend: those that share nodes with it err alike, and the more
 they share the more; the rest is shifted by the mean error of the backend (a kernel regression on the logarithm).
@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from collage.cost import Cost
 from collage.graph.candidates import HOST, CandidatePartition
 from collage.search import SearchProblem
+from searchers.lazy.cost_bounds import largest_first
 
 #: In how many steps the lower end of the interval is reached.
 _STEPS = 4
@@ -77,7 +78,7 @@ class PredictedBounds:
         largest: list[CandidatePartition] = []
         for backend in sorted(self._by_backend):
             taken = 0
-            for candidate in sorted(self._by_backend[backend], key=_largest_first):
+            for candidate in sorted(self._by_backend[backend], key=largest_first):
                 inside = candidate.sub_graph.inside
                 if len(inside) >= _LARGE and inside.bits & taken == 0:
                     largest.append(candidate)
@@ -108,7 +109,7 @@ class PredictedBounds:
         shift = (self._error[candidate] + _PRIOR * prior) / (self._weight[candidate] + _PRIOR)
         return math.exp(self._middle[candidate] + shift - self._half[candidate] * self._step / _STEPS)
 
-    def doubt(self, candidate: CandidatePartition) -> float:
+    def uncertainty(self, candidate: CandidatePartition) -> float:
         """Half the width of the interval; a second where nothing is known."""
         if candidate not in self._middle:
             return 1.0
@@ -120,8 +121,3 @@ class PredictedBounds:
             return False
         self._step += 1
         return True
-
-
-def _largest_first(candidate: CandidatePartition) -> tuple[object, ...]:
-    labels = tuple((label, nodes.bits) for label, nodes in candidate.composites)
-    return (-len(candidate.sub_graph.inside), candidate.sub_graph.inside.bits, labels)

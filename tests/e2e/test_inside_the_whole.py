@@ -69,7 +69,7 @@ def test_rounds_are_a_parameter(tuned: Tuned) -> None:
 @pytest.mark.timeout(300)
 def test_evolution_runs_whole_placements_and_a_second_run_measures_nothing(tuned: Tuned) -> None:
     searcher = EvolutionarySearcher(
-        population=6, generations=2, distinct_seeds=1, measured_per_generation=2, time_limit_s=None
+        population=6, generations=2, distinct_covers=1, measured_per_generation=2, time_limit_s=None
     )
     before = _records(tuned.records)
     first = collage.partition(tuned.module, searcher=searcher, records=tuned.records)

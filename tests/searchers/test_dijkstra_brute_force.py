@@ -35,9 +35,9 @@ def problems(draw: Any, unknown: bool = False, transitions: bool = False, single
             home = draw(st.sampled_from((*backends, HOST)))
             costs[candidate(graph, home, [node])] = draw(st.integers(2, 9).map(float) if singles else cost)
     between = [(a, b) for a in backends for b in backends if a != b]
-    hand_over = {pair: float(draw(st.integers(0, 4))) for pair in between} if transitions else {}
+    paid = {pair: float(draw(st.integers(0, 4))) for pair in between} if transitions else {}
     priorities = {backend: draw(st.integers(1, 3)) for backend in backends}
-    return problem_of(graph, costs, hand_over, priorities)
+    return problem_of(graph, costs, paid, priorities)
 
 
 @st.composite
@@ -55,8 +55,8 @@ def tangled(draw: Any) -> SearchProblem:
     for node in range(size):
         if draw(st.booleans()):
             costs[candidate(graph, "z", [node])] = float(draw(st.integers(2, 6)))
-    hand_over = {(a, b): float(draw(st.integers(0, 2))) for a in BACKENDS for b in BACKENDS if a != b}
-    return problem_of(graph, costs, hand_over if draw(st.booleans()) else {})
+    transitions = {(a, b): float(draw(st.integers(0, 2))) for a in BACKENDS for b in BACKENDS if a != b}
+    return problem_of(graph, costs, transitions if draw(st.booleans()) else {})
 
 
 def check(problem: SearchProblem) -> None:

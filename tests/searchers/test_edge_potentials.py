@@ -19,7 +19,7 @@ from searchers.cover_search.edge_potentials import EdgePotentials, Potentials
 from searchers.cover_search.layered_search import Budget, LayeredSearch
 from searchers.cover_search.moves import Moves, make_moves
 from searchers.cover_search.objective import Objective, make_objective
-from searchers.cover_search.partial_covers import START, HalfCovers
+from searchers.cover_search.partial_covers import START, PartialCovers
 from searchers.dijkstra import DijkstraSearcher
 from tests.searchers.problems import best_value, candidate, covers, graph_of, problem_of, value
 from tests.searchers.test_dijkstra_brute_force import problems, tangled
@@ -51,21 +51,21 @@ def check_bound(problem: SearchProblem, sweeps: int) -> None:
 def check_ranks(problem: SearchProblem, sweeps: int) -> None:
     """Every cover, built move by move: ranks never fall and end no higher than what the cover costs."""
     moves, objective = moves_of(problem)
-    half = HalfCovers(moves)
-    half.tighten(potentials_of(moves, sweeps), 1 << 500)
+    partial = PartialCovers(moves)
+    partial.tighten(potentials_of(moves, sweeps), 1 << 500)
     index = {c: i for i, c in enumerate(objective.candidates)}
     for cover in covers(problem):
         chosen = {index[c] for c in cover}
         position, state = 0, START
-        while position < half.size:
-            steps = [s for s in half.steps(position, state, math.inf, math.inf) if s[5].candidate in chosen]
+        while position < partial.size:
+            steps = [s for s in partial.steps(position, state, math.inf, math.inf) if s[5].candidate in chosen]
             if not steps:
                 break  # of two candidates of the same nodes and backend only one is a move
             assert len(steps) == 1 and steps[0][4] >= state[4]
-            state, position = half.state(position, state, steps[0]), steps[0][0]
+            state, position = partial.state(position, state, steps[0]), steps[0][0]
         else:
-            assert half.bound + state[4] <= half.floor + state[0] and not state[5]
-            assert objective.seconds(half.floor + state[0]) == pytest.approx(value(problem, cover)[2])
+            assert partial.bound + state[4] <= partial.floor + state[0] and not state[5]
+            assert objective.seconds(partial.floor + state[0]) == pytest.approx(value(problem, cover)[2])
 
 
 @settings(max_examples=100, deadline=None)

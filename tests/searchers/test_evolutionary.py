@@ -172,7 +172,7 @@ def test_costs_are_asked_for_in_one_batch_and_each_placement_runs_once() -> None
 def test_the_seeds_are_dijkstras_each_backend_alone_and_distinct_covers_in_one_batch() -> None:
     problem = chain(5, {"x": 1.0, "y": 1.1, "z": 5.0})
     batches = run_by(problem, lambda p: Cost(1.0))
-    quick(distinct_seeds=2, generations=0).search(problem)
+    quick(distinct_covers=2, generations=0).search(problem)
     [seeds] = batches
     assert {c.backend for c in seeds[0].candidates} == {"x"}, "the incumbent comes first: it is what others tie with"
     alone = [{c.backend for c in p.candidates} for p in seeds if len({c.backend for c in p.candidates}) == 1]

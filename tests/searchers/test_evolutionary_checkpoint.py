@@ -36,20 +36,20 @@ def searcher(path: Path | None, **changes: int) -> EvolutionarySearcher:
     return EvolutionarySearcher(**settings, time_limit_s=None, checkpoint=path)
 
 
-def told(found: Partitioning) -> tuple[object, ...]:
+def answer(found: Partitioning) -> tuple[object, ...]:
     """All of an answer, without the graph, which every problem has its own of."""
     return [str(c) for c in found.candidates], found.cost, found.lower_bound, found.notes
 
 
 @pytest.mark.parametrize("after", [0, 1, 2, 4])
 def test_an_interrupted_search_resumed_equals_an_uninterrupted_one(tmp_path: Path, after: int) -> None:
-    expected = told(searcher(None).search(problem_with_latencies()))
+    expected = answer(searcher(None).search(problem_with_latencies()))
     path = tmp_path / "made" / "evolution.json"
     with pytest.raises(KeyboardInterrupt):
         searcher(path).search(problem_with_latencies(after))
-    assert path.exists() == (after > 0), "the first checkpoint is written when the seeds have run"
-    assert told(searcher(path).search(problem_with_latencies())) == expected
-    assert told(searcher(path).search(problem_with_latencies())) == expected, "a finished one gives its answer again"
+    assert path.exists() == (after > 0), "the first checkpoint is written when the initial covers have run"
+    assert answer(searcher(path).search(problem_with_latencies())) == expected
+    assert answer(searcher(path).search(problem_with_latencies())) == expected, "a finished one gives its answer again"
 
 
 def test_what_was_measured_is_not_asked_for_again_but_for_the_incumbent(tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_a_machine_that_became_slower_is_allowed_for(tmp_path: Path) -> None:
     slower = problem_with_latencies()
     latency = arbitrary(3, 0.2)
     run_by(slower, lambda p: Cost(2 * latency(p).seconds))
-    assert told(searcher(path).search(slower))[0] == told(steady)[0]
+    assert answer(searcher(path).search(slower))[0] == answer(steady)[0]
 
 
 def test_more_generations_go_on_from_a_finished_checkpoint(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_more_generations_go_on_from_a_finished_checkpoint(tmp_path: Path) -> No
     searcher(path, generations=2).search(problem_with_latencies())
     assert json.loads(path.read_text())["generation"] == 2
     resumed = searcher(path).search(problem_with_latencies())
-    assert told(resumed) == told(searcher(None).search(problem_with_latencies()))
+    assert answer(resumed) == answer(searcher(None).search(problem_with_latencies()))
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_more_generations_go_on_from_a_finished_checkpoint(tmp_path: Path) -> No
         lambda text: '{"format": "collage-plan", "version": 1}',
         lambda text: json.dumps(json.loads(text) | {"random": [3, [1, 2], None]}),
         lambda text: json.dumps(json.loads(text) | {"population": [{"genome": 5}]}),
-        lambda text: json.dumps(json.loads(text) | {"seeds": []}),
+        lambda text: json.dumps(json.loads(text) | {"initial": []}),
         lambda text: json.dumps(json.loads(text) | {"leader": [99999]}),
         lambda text: json.dumps({k: v for k, v in json.loads(text).items() if k != "latencies"}),
     ],

@@ -55,7 +55,7 @@ class TrueBounds:
         true = self.costs[candidate]
         return self.share * true.seconds if true.is_finite else 0.0
 
-    def doubt(self, candidate: CandidatePartition) -> float:
+    def uncertainty(self, candidate: CandidatePartition) -> float:
         return 1.0
 
     def widen(self) -> bool:

@@ -114,15 +114,15 @@ def test_double_residual_does_not_re_enter(searcher: Searcher) -> None:
 
 
 @every_searcher
-@pytest.mark.parametrize("hand_over", [0.0, 0.25])
-def test_butterfly_halves_never_come_together(searcher: Searcher, hand_over: float) -> None:
+@pytest.mark.parametrize("transition", [0.0, 0.25])
+def test_butterfly_halves_never_come_together(searcher: Searcher, transition: float) -> None:
     """Nodes a1, b2, a2, b1: {a1,a2} and {b1,b2} are convex, and each would need the other's result."""
     graph = DataflowGraph.from_edges(BUTTERFLY)
     costs = {candidate(graph, backend, [node]): 10.0 for backend, node in (("X", 0), ("Y", 1), ("X", 2), ("Y", 3))}
     costs |= {candidate(graph, "X", [0, 2]): 1.0, candidate(graph, "Y", [1, 3]): 2.0}
-    found = searcher.search(problem_of(graph, costs, {("X", "Y"): hand_over, ("Y", "X"): hand_over}))
+    found = searcher.search(problem_of(graph, costs, {("X", "Y"): transition, ("Y", "X"): transition}))
     assert shape(found) == {("X", (0, 2)), ("Y", (1,)), ("Y", (3,))}
-    assert found.cost.seconds == pytest.approx(21 + 2 * hand_over)
+    assert found.cost.seconds == pytest.approx(21 + 2 * transition)
 
 
 @every_searcher
