@@ -2,7 +2,7 @@
 
     python -m benchmarks.evolutionary [NAME ...] --records records.db --out evolutionary.jsonl
 
-`collage.partition` runs with an `EvolutionarySearcher`; then its answer and Dijkstra's cover run once more, by turns.
+`collage.partition` runs with an `EvolutionarySearcher`, then its answer and Dijkstra's cover run again, interleaved.
 The latencies that evolution chose by do not count: of forty noisy numbers the least is too small. What is reported is
 the median ratio of runs that followed each other, with its confidence interval.
 """
@@ -53,24 +53,24 @@ def bench(name: str, records: Path, time_limit_s: float, checkpoint: Path | None
         started = time.monotonic()
         plan = collage.partition(str(file), searcher=searcher, records=records)
         seconds = time.monotonic() - started
-    seed = DijkstraSearcher().search(searcher.problem)
+    incumbent = DijkstraSearcher().search(searcher.problem)
     found = searcher.found
     confirmation = None
-    if found.candidates != seed.candidates:
-        confirmation = _by_turns(plan, searcher.problem, {SEARCHED: found, DIJKSTRA: seed})
+    if found.candidates != incumbent.candidates:
+        confirmation = _interleaved(plan, searcher.problem, {SEARCHED: found, DIJKSTRA: incumbent})
     return {
         "network": name,
         "shipped": plan.choice,
         "ratio_to_dijkstra": _ratio(confirmation),
         "latencies": {} if confirmation is None else {r.name: str(r.latency) for r in confirmation.contestants},
-        "partitions": {SEARCHED: len(found.partitions), DIJKSTRA: len(seed.partitions)},
-        "additive_cost_s": {SEARCHED: found.cost.seconds, DIJKSTRA: seed.cost.seconds},
+        "partitions": {SEARCHED: len(found.partitions), DIJKSTRA: len(incumbent.partitions)},
+        "additive_cost_s": {SEARCHED: found.cost.seconds, DIJKSTRA: incumbent.cost.seconds},
         "tune_s": seconds,
         "notes": list(found.notes),
     }
 
 
-def _by_turns(plan: collage.Plan, problem: SearchProblem, placements: dict[str, Partitioning]) -> Confirmation:
+def _interleaved(plan: collage.Plan, problem: SearchProblem, placements: dict[str, Partitioning]) -> Confirmation:
     reference = ReferenceRun(plan.module, problem.graph, plan.threads)
     with PlanRunner(
         plan.module, problem.graph, plan.backends, plan.threads, reference.inputs, reference.outputs, Reporter()
