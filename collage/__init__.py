@@ -18,13 +18,33 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collage.backends.base import Availability as Availability
+    from collage.backends.base import Backend as Backend
     from collage.cost import Cost as Cost
+    from collage.errors import BackendUnavailableError as BackendUnavailableError
+    from collage.errors import CodegenError as CodegenError
     from collage.errors import CollageError as CollageError
+    from collage.errors import CompiledModelError as CompiledModelError
+    from collage.errors import FrontendError as FrontendError
+    from collage.errors import ModelInputError as ModelInputError
+    from collage.errors import NoCoverError as NoCoverError
+    from collage.errors import PlanError as PlanError
+    from collage.errors import PluginError as PluginError
+    from collage.errors import RecordsError as RecordsError
+    from collage.errors import SearchInterrupted as SearchInterrupted
+    from collage.errors import UnboundDimensionError as UnboundDimensionError
+    from collage.errors import UnsupportedOperatorError as UnsupportedOperatorError
     from collage.estimate import CostEstimator as CostEstimator
     from collage.estimate import Workload as Workload
     from collage.frontend import load as load
+    from collage.graph.candidates import CandidatePartition as CandidatePartition
+    from collage.graph.dataflow_graph import DataflowGraph as DataflowGraph
+    from collage.graph.index_set import IndexSet as IndexSet
+    from collage.graph.sub_graph import SubGraph as SubGraph
     from collage.partitioner import partition as partition
     from collage.plan import Plan as Plan
+    from collage.progress import Reporter as Reporter
+    from collage.rules.base import PartitionRule as PartitionRule
     from collage.search import Partitioning as Partitioning
     from collage.search import Searcher as Searcher
     from collage.search import SearchProblem as SearchProblem
@@ -37,13 +57,33 @@ _EXPORTS = {
     "partition": "collage.partitioner",
     "Plan": "collage.plan",
     "CollagePartition": "collage.transform",
+    "Backend": "collage.backends.base",
+    "Availability": "collage.backends.base",
+    "PartitionRule": "collage.rules.base",
+    "CandidatePartition": "collage.graph.candidates",
+    "DataflowGraph": "collage.graph.dataflow_graph",
+    "IndexSet": "collage.graph.index_set",
+    "SubGraph": "collage.graph.sub_graph",
     "Searcher": "collage.search",
     "SearchProblem": "collage.search",
     "Partitioning": "collage.search",
     "CostEstimator": "collage.estimate",
     "Workload": "collage.estimate",
     "Cost": "collage.cost",
+    "Reporter": "collage.progress",
     "CollageError": "collage.errors",
+    "FrontendError": "collage.errors",
+    "UnboundDimensionError": "collage.errors",
+    "UnsupportedOperatorError": "collage.errors",
+    "PluginError": "collage.errors",
+    "BackendUnavailableError": "collage.errors",
+    "NoCoverError": "collage.errors",
+    "CodegenError": "collage.errors",
+    "RecordsError": "collage.errors",
+    "PlanError": "collage.errors",
+    "ModelInputError": "collage.errors",
+    "CompiledModelError": "collage.errors",
+    "SearchInterrupted": "collage.errors",
 }
 __all__ = [*_EXPORTS, "__version__"]
 

@@ -1,13 +1,14 @@
 """partition(): the phases of RFC 0062 in their order, and the confirmation after them.
 
-1. rules of every backend; 2. candidates; 3. costs and search; then the searched plan and the baselines run end to end,
-and the best is the `Plan` that is returned. Phase 4 is the plan's own (`Plan.compile`).
+`enumerate_candidates` (phases 1 and 2), `search` (phase 3), `confirm` or `settle`, and the `Plan`. Phase 4 is the
+plan's own (`Plan.compile`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,8 @@ from collage import plugins
 from collage.backends.base import Backend
 from collage.backends.resolve import resolve_backends
 from collage.compile.tuning import tune_kernels
-from collage.confirm.contest import SEARCHED
-from collage.confirm.correction import Refined, refine
+from collage.confirm.contest import SEARCHED, Confirmation
+from collage.confirm.correction import refine
 from collage.confirm.latencies import Latencies
 from collage.confirm.launches import launch_notes
 from collage.confirm.recall import Contest
@@ -29,6 +30,7 @@ from collage.errors import NoCoverError, SearchInterrupted
 from collage.estimate import CostEstimator, Workload
 from collage.frontend import load
 from collage.graph.candidates import HOST, CandidatePartition, CandidateSet
+from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.description import describe_module, structure_hash
 from collage.graph.from_relax import read_graph
 from collage.interrupt import interruptible
@@ -76,260 +78,347 @@ def partition(
 
     Parameters
     ----------
-    model: what `collage.load` takes, or what it gave.
-    backends: names or instances; None is every backend of the device that is available here. A name may leave out the
+    model
+        What `collage.load` takes, or what it gave.
+    backends
+        Names or instances; None is every backend of the device that is available here. A name may leave out the
         device: "tvm" is "tvm-cuda" on "cuda". Those of which the estimator knows nothing are left out, with a note.
-    searcher, estimator: a name or an instance.
-    device: what the network is to run on, "cpu" or "cuda".
-    records: path of the records database; None is the default one in the user's cache folder.
-    threads: number of threads of the deployment; None is all processors of this process.
-    shapes: input name -> shape, for dynamic dimensions.
-    inputs: arrays to run candidates on; None makes legal random ones.
-    confirm_end_to_end: whether the plan is run against the baselines before it is returned.
-    correction_rounds: how often, at most, costs are corrected by what partitions took inside the whole, and the search
-        is repeated (`collage.confirm.correction`).
-    budget_s: seconds that the search may take; None for no limit.
-    seed: of the searcher's and the inputs' random numbers.
-    searcher_parameters, estimator_parameters: of their constructors, where they are given by name.
-    reporter: told of progress.
+    searcher, estimator
+        A name or an instance.
+    device
+        What the network is to run on, "cpu" or "cuda".
+    records
+        Path of the records database; None is the default one in the user's cache folder.
+    threads
+        Number of threads of the deployment; None is all processors of this process.
+    shapes
+        Input name -> shape, for dynamic dimensions.
+    inputs
+        Arrays to run candidates on; None makes legal random ones.
+    confirm_end_to_end
+        Whether the plan is run against the baselines before it is returned.
+    correction_rounds
+        How often, at most, costs are corrected by what partitions took inside the whole, and the search is repeated
+        (`collage.confirm.correction`).
+    budget_s
+        Seconds that the search may take; None for no limit.
+    seed
+        Of the searcher's and the inputs' random numbers.
+    searcher_parameters, estimator_parameters
+        Of their constructors, where they are given by name.
+    reporter
+        Shows progress.
 
     Returns
     -------
-    The plan to ship, with its reasons.
+    Plan
+        What ships, with its reasons.
 
     Raises
     ------
-    FrontendError, PluginError, BackendUnavailableError, NoCoverError, RecordsError: see there.
-    SearchInterrupted: the user pressed Ctrl-C; what was measured is in the records, and the same call resumes.
+    FrontendError, PluginError, BackendUnavailableError, NoCoverError, RecordsError
+        See there.
+    SearchInterrupted
+        The user pressed Ctrl-C; what was measured is in the records, and the same call resumes.
     """
     reporter = reporter or Reporter()
     threads = threads or default_threads()
     configure_threads(threads)
-    with interruptible(), RecordDatabase(records) as database:
-        chosen = resolve_backends(backends, device)
+    with interruptible(), RecordDatabase(records) as database, _resumable(database, reporter):
         search_with: Searcher = plugins.load("searchers", searcher, **searcher_parameters or {})
         estimate_with: CostEstimator = plugins.load("estimators", estimator, **estimator_parameters or {})
         estimate_with = estimate_with.bind(database, reporter)
-        # Where nothing is known of any of them, the estimator itself says so when it is asked.
-        known = {name: backend for name, backend in chosen.items() if estimate_with.knows(name)} or chosen
-        left_out = [
-            f"{type(estimate_with).__name__} knows no costs of {name}, which was left out: train it on records of that "
-            "backend, or choose another estimator"
-            for name in chosen
-            if name not in known
-        ]
+        chosen, left_out = _known(resolve_backends(backends, device), estimate_with)
         module = load(model, shapes, device)
-        session = _Session(module, known, threads, database, inputs, seed, reporter, device, left_out)
-        try:
-            return session.run(search_with, estimate_with, confirm_end_to_end, correction_rounds, budget_s)
-        except KeyboardInterrupt:
-            raise SearchInterrupted(
-                f"interrupted; what was measured is kept in {database.path}, and the same command goes on from there"
-            ) from None
-        finally:
-            reporter.close()
+        graph, network = read_graph(module), structure_hash(describe_module(module))
+        reference = ReferenceRun(module, graph, threads, inputs, seed)
 
+        reporter.stage("enumerating candidates")
+        candidates = enumerate_candidates(graph, chosen)
+        alone = partial(fewest_partitions, search_with, graph, candidates)
+        tune_kernels(module, graph, chosen, threads, alone, reporter)
 
-class _Session:
-    """One network on its way through the phases."""
-
-    def __init__(
-        self,
-        module: Any,
-        backends: Mapping[str, Backend],
-        threads: int,
-        database: RecordDatabase,
-        inputs: Sequence[np.ndarray] | None,
-        seed: int,
-        reporter: Reporter,
-        device: str = "cpu",
-        notes: Sequence[str] = (),
-    ) -> None:
-        self.module = module
-        self.notes = notes
-        self.backends = backends
-        self.threads = threads
-        self.database = database
-        self.seed = seed
-        self.reporter = reporter
-        self.device = device
-        self.network = structure_hash(describe_module(module))
-        self.graph = read_graph(module)
-        self.reference = ReferenceRun(module, self.graph, threads, inputs, seed)
-        self.workloads = WorkloadFactory(module, self.graph, backends, threads, self.reference.values)
-        self.costed: set[Workload] = set()
-
-    def run(
-        self, searcher: Searcher, estimator: CostEstimator, confirmed: bool, rounds: int, budget_s: float | None
-    ) -> Plan:
-        self.reporter.stage("enumerating candidates")
-        specs = [PartitionSpec(backend.rule(), backend.name) for backend in self.backends.values()]
-        candidates = gather_candidates(self.graph, specs)
-
-        def fewest(backend: str) -> Sequence[CandidatePartition]:
-            """The cover of fewest partitions that a backend has without the others."""
-            equal = CostTable(lambda asked: [Cost(1.0)] * len(asked))
-            return searcher.search(SearchProblem(self.graph, candidates.of_backends([backend]), equal)).candidates
-
-        tune_kernels(self.module, self.graph, self.backends, self.threads, fewest, self.reporter)
-        with self._runner() as runner:
-            latencies = Latencies(self.network, self.backends, runner, self.database) if confirmed else None
+        workloads = WorkloadFactory(module, graph, chosen, threads, reference.values)
+        costs = WorkloadCosts(estimate_with, workloads.of)
+        transitions = estimate_with.transitions(list(chosen), threads)
+        if transitions is None:
+            protocol: Any = estimate_with.protocol or candidate_protocol(device)
+            measure = estimate_with.uses_device
+            transitions = transition_costs(list(chosen.values()), threads, database, protocol, reporter, measure)
+        with PlanRunner(
+            module,
+            graph,
+            chosen,
+            threads,
+            reference.inputs,
+            reference.outputs if confirm_end_to_end else [],
+            reporter,
+            end_to_end(device),
+            device,
+        ) as runner:
+            latencies = Latencies(network, chosen, runner, database)
             problem = SearchProblem(
-                graph=self.graph,
+                graph=graph,
                 candidates=candidates,
-                cost_table=CostTable(
-                    lambda asked: self._estimate(asked, estimator),
-                    self.workloads.of,
-                    lambda asked: self._bounds(asked, estimator),
-                ),
-                transitions=self._transitions(estimator),
-                priorities={name: backend.priority for name, backend in self.backends.items()},
-                latency_table=LatencyTable(latencies, latencies.again) if latencies else LatencyTable(),
+                cost_table=CostTable(costs.costs, workloads.of, costs.intervals),
+                transitions=transitions,
+                priorities={name: backend.priority for name, backend in chosen.items()},
+                latency_table=LatencyTable(latencies, latencies.again) if confirm_end_to_end else LatencyTable(),
                 budget_s=budget_s,
-                seed=self.seed,
-                progress=lambda line: self.reporter.step(line, 0),
+                seed=seed,
+                progress=lambda line: reporter.step(line, 0),
             )
-            found, problem = self._search(searcher, problem)
-            alone = single_backend(plugins.load("searchers", "dijkstra"), problem, self.backends.values())
-            baselines = {f"{name} alone": cover for name, cover in alone.items()}
-            if not confirmed:
-                return self._plan(searcher, estimator, found, problem, *simplest(problem, found, baselines))
-            contest = Contest(self.network, self.backends, self.threads, self.database, runner)
-
-            # A searcher that went by end-to-end latencies has no need of corrected costs.
-            searches = [partial(self._search_some, searcher, names) for names in self._sets_of_backends()]
-            refined = refine(
-                problem, searches, found, baselines, contest.run, 0 if problem.latency_table.used else rounds
-            )
-            searched, choice = refined.answer.partitioning, refined.answer.confirmation.shipped
-            ships = searched if choice == SEARCHED else baselines.get(choice)
-            return self._plan(searcher, estimator, searched, refined.problem, choice, ships, refined)
-
-    def _transitions(self, estimator: CostEstimator) -> Mapping[tuple[str, str], float]:
-        told = estimator.transitions(list(self.backends), self.threads)
-        if told is not None:
-            return told
-        protocol: Any = estimator.protocol or candidate_protocol(self.device)
-        backends = list(self.backends.values())
-        return transition_costs(
-            backends, self.threads, self.database, protocol, self.reporter, measure=estimator.uses_device
+            searched = search(search_with, problem, chosen)
+            baselines = single_backend_baselines(searched.problem, chosen)
+            if confirm_end_to_end:
+                contest = Contest(network, chosen, threads, database, runner)
+                decision = confirm(search_with, searched, baselines, chosen, contest, correction_rounds)
+            else:
+                decision = settle(searched, baselines)
+        return Plan(
+            module=module,
+            network=network,
+            choice=decision.choice,
+            partitions=planned_partitions(decision, costs),
+            backends=chosen,
+            versions={name: backend.version() for name, backend in chosen.items()},
+            threads=threads,
+            device=device,
+            searched_cost=decision.searched.cost,
+            lower_bound=decision.searched.lower_bound,
+            corrected_cost=decision.corrected_cost,
+            rounds=decision.rounds,
+            confirmation=decision.confirmation,
+            searcher=repr(search_with),
+            estimator=type(estimate_with).__name__,
+            notes=(*decision.notes, *left_out, *estimate_with.notes(costs.asked), *launch_notes(decision.confirmation)),
         )
 
-    def _sets_of_backends(self) -> list[frozenset[str]]:
-        """All of them, then those that share a pool of threads."""
-        return [frozenset(self.backends), *shared_pools(self.backends.values())]
 
-    def _search_some(self, searcher: Searcher, backends: frozenset[str], problem: SearchProblem) -> Partitioning | None:
+@contextmanager
+def _resumable(database: RecordDatabase, reporter: Reporter) -> Iterator[None]:
+    """Ctrl-C inside says how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise SearchInterrupted(
+            f"interrupted; what was measured is kept in {database.path}, and the same command goes on from there"
+        ) from None
+    finally:
+        reporter.close()
+
+
+def _known(backends: Mapping[str, Backend], estimator: CostEstimator) -> tuple[dict[str, Backend], list[str]]:
+    """The backends of which the estimator knows costs, and notes on the others."""
+    # Where nothing is known of any of them, the estimator itself says so when it is asked.
+    known = {name: backend for name, backend in backends.items() if estimator.knows(name)} or dict(backends)
+    notes = [
+        f"{type(estimator).__name__} knows no costs of {name}, which was left out: train it on records of that "
+        "backend, or choose another estimator"
+        for name in backends
+        if name not in known
+    ]
+    return known, notes
+
+
+def enumerate_candidates(graph: DataflowGraph, backends: Mapping[str, Backend]) -> CandidateSet:
+    """Phases 1 and 2: the candidates that the backends' rules find, and the nodes that may stay on the host.
+
+    Raises
+    ------
+    NoCoverError
+        No backend takes some operator.
+    """
+    return gather_candidates(graph, [PartitionSpec(backend.rule(), name) for name, backend in backends.items()])
+
+
+def fewest_partitions(
+    searcher: Searcher, graph: DataflowGraph, candidates: CandidateSet, backend: str
+) -> Sequence[CandidatePartition]:
+    """The cover of fewest partitions that a backend has without the others."""
+    equal = CostTable(lambda asked: [Cost(1.0)] * len(asked))
+    return searcher.search(SearchProblem(graph, candidates.of_backends([backend]), equal)).candidates
+
+
+class WorkloadCosts:
+    """Costs of candidates by their workloads: those of equal workload are one question to the estimator.
+
+    Attributes
+    ----------
+    asked
+        Workloads whose cost was estimated.
+    """
+
+    def __init__(self, estimator: CostEstimator, workload: Callable[[CandidatePartition], Workload]) -> None:
+        self.estimator = estimator
+        self.workload = workload
+        self.asked: set[Workload] = set()
+
+    def costs(self, candidates: Sequence[CandidatePartition]) -> list[Cost]:
+        """The estimator's cost of each."""
+        workloads = [self.workload(candidate) for candidate in candidates]
+        unique = list(dict.fromkeys(workloads))
+        costs = dict(zip(unique, self.estimator.estimate(unique), strict=True))
+        self.asked.update(unique)
+        return [costs[w] for w in workloads]
+
+    def intervals(self, candidates: Sequence[CandidatePartition]) -> list[tuple[float, float]] | None:
+        """Between which seconds the estimator expects each cost; None where it has no intervals."""
+        workloads = [self.workload(candidate) for candidate in candidates]
+        unique = list(dict.fromkeys(workloads))
+        bounds = self.estimator.bounds(unique)
+        if bounds is None:
+            return None
+        by_workload = dict(zip(unique, bounds, strict=True))
+        return [by_workload[w] for w in workloads]
+
+
+@dataclass(frozen=True)
+class Searched:
+    """The answer of a search.
+
+    Attributes
+    ----------
+    partitioning
+        The cover that was found.
+    problem
+        With all candidates that came up.
+    """
+
+    partitioning: Partitioning
+    problem: SearchProblem
+
+
+def search(searcher: Searcher, problem: SearchProblem, backends: Mapping[str, Backend]) -> Searched:
+    """Phase 3: search and coalesce in alternation, until no union of neighbouring partitions is new.
+
+    Raises
+    ------
+    NoCoverError
+        No cover of finite cost exists.
+    """
+    found = searcher.search(problem)
+    for _ in range(_COALESCING_ROUNDS):
+        if problem.latency_table.used:
+            break
+        unions = coalesced(problem.graph, found, problem.candidates, backends)
+        if not unions:
+            break
+        problem = replace(problem, candidates=CandidateSet([*problem.candidates, *unions]))
+        found = searcher.search(problem)
+    return Searched(found, problem)
+
+
+def single_backend_baselines(problem: SearchProblem, backends: Mapping[str, Backend]) -> dict[str, Partitioning]:
+    """Name of a contestant -> the placement on one backend, as far as it goes."""
+    alone = single_backend(plugins.load("searchers", "dijkstra"), problem, backends.values())
+    return {f"{name} alone": cover for name, cover in alone.items()}
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What ships, and why.
+
+    Attributes
+    ----------
+    choice
+        Name of the contestant that ships.
+    shipped
+        Its placement; None is TVM's own build.
+    searched
+        The placement that was searched.
+    problem
+        Has the costs that it was decided by, corrected ones where it was run.
+    notes
+        What the user should know.
+    rounds, corrected_cost, confirmation
+        See `PlanData`.
+    """
+
+    choice: str
+    shipped: Partitioning | None
+    searched: Partitioning
+    problem: SearchProblem
+    notes: tuple[str, ...] = ()
+    rounds: tuple[PlanRound, ...] = ()
+    corrected_cost: Cost = field(default_factory=Cost.unknown)
+    confirmation: Confirmation | None = None
+
+
+def settle(searched: Searched, baselines: Mapping[str, Partitioning]) -> Decision:
+    """Decide by costs alone: ties go to the simplest placement."""
+    found = searched.partitioning
+    choice, shipped = simplest(searched.problem, found, baselines)
+    return Decision(choice, shipped, found, searched.problem, (*found.notes, *tie_notes(found, choice)))
+
+
+def confirm(
+    searcher: Searcher,
+    searched: Searched,
+    baselines: Mapping[str, Partitioning],
+    backends: Mapping[str, Backend],
+    contest: Contest,
+    correction_rounds: int,
+) -> Decision:
+    """Decide by end-to-end latencies: run the searched placement against the baselines, correct costs, search again.
+
+    Raises
+    ------
+    CollageError
+        Not one placement runs and gives the right numbers.
+    """
+    problem = searched.problem
+
+    def search_some(names: frozenset[str], corrected: SearchProblem) -> Partitioning | None:
         """The placement over some of the backends; None where they have none."""
+        some = replace(corrected, candidates=corrected.candidates.of_backends(names))
         try:
-            return self._search(searcher, replace(problem, candidates=problem.candidates.of_backends(backends)))[0]
+            return search(searcher, some, backends).partitioning
         except NoCoverError:
             return None
 
-    def _search(self, searcher: Searcher, problem: SearchProblem) -> tuple[Partitioning, SearchProblem]:
-        """Search and coalesce by turns, until no union of neighbouring partitions is new; the answer, and the problem
-        with all candidates that came up.
-        """
-        found = searcher.search(problem)
-        for _ in range(_COALESCING_ROUNDS):
-            if problem.latency_table.used:
-                break
-            unions = coalesced(self.graph, found, problem.candidates, self.backends)
-            if not unions:
-                break
-            problem = replace(problem, candidates=CandidateSet([*problem.candidates, *unions]))
-            found = searcher.search(problem)
-        return found, problem
+    sets_of_backends = [frozenset(backends), *shared_pools(backends.values())]
+    searches = [partial(search_some, names) for names in sets_of_backends]
+    # A searcher that went by end-to-end latencies has no need of corrected costs.
+    repeats = 0 if problem.latency_table.used else correction_rounds
+    refined = refine(problem, searches, searched.partitioning, baselines, contest.run, repeats)
+    found, confirmation = refined.answer.partitioning, refined.answer.confirmation
+    choice = confirmation.shipped
+    return Decision(
+        choice=choice,
+        shipped=found if choice == SEARCHED else baselines.get(choice),
+        searched=found,
+        problem=refined.problem,
+        notes=found.notes,
+        rounds=tuple(map(PlanRound.of, refined.rounds)),
+        corrected_cost=Cost(refined.corrected),
+        confirmation=confirmation,
+    )
 
-    def _runner(self) -> PlanRunner:
-        return PlanRunner(
-            self.module,
-            self.graph,
-            self.backends,
-            self.threads,
-            self.reference.inputs,
-            self.reference.outputs,
-            self.reporter,
-            end_to_end(self.device),
-            self.device,
-        )
 
-    def _plan(
-        self,
-        searcher: Searcher,
-        estimator: CostEstimator,
-        found: Partitioning,
-        problem: SearchProblem,
-        choice: str,
-        shipped: Partitioning | None,
-        refined: Refined | None = None,
-    ) -> Plan:
-        """The plan of what ships (None: TVM's own build), beside what was found."""
-        confirmation = refined.answer.confirmation if refined else None
-        return Plan(
-            module=self.module,
-            network=self.network,
-            choice=choice,
-            partitions=self._planned(shipped, problem) if shipped else (),
-            backends=self.backends,
-            versions={name: backend.version() for name, backend in self.backends.items()},
-            threads=self.threads,
-            device=self.device,
-            searched_cost=found.cost,
-            lower_bound=found.lower_bound,
-            corrected_cost=Cost(refined.corrected) if refined else Cost.unknown(),
-            rounds=tuple(map(PlanRound.of, refined.rounds)) if refined else (),
-            confirmation=confirmation,
-            searcher=repr(searcher),
-            estimator=type(estimator).__name__,
-            notes=(
-                *found.notes,
-                *(tie_notes(found, choice) if confirmation is None else ()),
-                *self.notes,
-                *estimator.notes(self.costed),
-                *launch_notes(confirmation),
-            ),
-        )
-
-    def _estimate(self, asked: Sequence[CandidatePartition], estimator: CostEstimator) -> list[Cost]:
-        workloads = [self.workloads.of(candidate) for candidate in asked]
-        unique = list(dict.fromkeys(workloads))
-        costs = dict(zip(unique, estimator.estimate(unique), strict=True))
-        self.costed.update(unique)
-        return [costs[w] for w in workloads]
-
-    def _bounds(
-        self, asked: Sequence[CandidatePartition], estimator: CostEstimator
-    ) -> list[tuple[float, float]] | None:
-        workloads = [self.workloads.of(candidate) for candidate in asked]
-        unique = list(dict.fromkeys(workloads))
-        told = estimator.bounds(unique)
-        if told is None:
-            return None
-        bounds = dict(zip(unique, told, strict=True))
-        return [bounds[w] for w in workloads]
-
-    def _planned(self, shipped: Partitioning, problem: SearchProblem) -> tuple[PlannedPartition, ...]:
-        same: dict[int, list[CandidatePartition]] = {}
-        for candidate in problem.candidates:
-            same.setdefault(candidate.sub_graph.inside.bits, []).append(candidate)
-        planned = []
-        for candidate in shipped.candidates:
-            inside = candidate.sub_graph.inside
-            others = [c for c in same.get(inside.bits, []) if c.backend not in (candidate.backend, HOST)]
-            # What a search did not cost is not measured for the table's sake.
-            others = [c for c in others if self.workloads.of(c) in self.costed]
-            finite = [(problem.cost(c), c.backend) for c in others if problem.cost(c).is_finite]
-            cost, runner_up = min(finite, key=lambda pair: pair[0].seconds, default=(Cost.unknown(), ""))
-            planned.append(
-                PlannedPartition(
-                    backend=candidate.backend,
-                    nodes=tuple(inside),
-                    operators=tuple(self.graph.nodes[i].op for i in inside),
-                    composites=tuple((label, tuple(nodes)) for label, nodes in candidate.composites),
-                    cost=problem.cost(candidate),
-                    runner_up=runner_up,
-                    runner_up_cost=cost,
-                )
+def planned_partitions(decision: Decision, costs: WorkloadCosts) -> tuple[PlannedPartition, ...]:
+    """The partitions that ship, each with the next best backend on the same nodes; () for TVM's own build."""
+    problem = decision.problem
+    same: dict[int, list[CandidatePartition]] = {}
+    for candidate in problem.candidates:
+        same.setdefault(candidate.sub_graph.inside.bits, []).append(candidate)
+    planned = []
+    for candidate in decision.shipped.candidates if decision.shipped is not None else ():
+        inside = candidate.sub_graph.inside
+        others = [c for c in same.get(inside.bits, []) if c.backend not in (candidate.backend, HOST)]
+        # What a search did not cost is not measured for the table's sake.
+        others = [c for c in others if costs.workload(c) in costs.asked]
+        finite = [(problem.cost(c), c.backend) for c in others if problem.cost(c).is_finite]
+        cost, runner_up = min(finite, key=lambda pair: pair[0].seconds, default=(Cost.unknown(), ""))
+        planned.append(
+            PlannedPartition(
+                backend=candidate.backend,
+                nodes=tuple(inside),
+                operators=tuple(problem.graph.nodes[i].op for i in inside),
+                composites=tuple((label, tuple(nodes)) for label, nodes in candidate.composites),
+                cost=problem.cost(candidate),
+                runner_up=runner_up,
+                runner_up_cost=cost,
             )
-        return tuple(planned)
+        )
+    return tuple(planned)

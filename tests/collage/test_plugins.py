@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from collage import plugins
+import collage
+from collage import errors, plugins
 from collage.errors import PluginError
 from collage.search import Searcher
 
@@ -79,6 +80,13 @@ def test_a_plugin_that_does_not_import_names_its_package_and_the_cause(third_par
 
 def test_another_package_cannot_replace_one_of_ours(third_party: Path) -> None:
     assert plugins.load_class("searchers", "dijkstra").__module__ == "searchers.dijkstra"
+
+
+def test_the_package_exports_what_a_plug_in_needs() -> None:
+    needed = {"Backend", "Availability", "PartitionRule", "IndexSet", "CandidatePartition", "Searcher", "CostEstimator"}
+    raised = {name for name, found in vars(errors).items() if isinstance(found, type)} - {"Path"}
+    assert needed | raised <= set(collage.__all__)
+    assert all(getattr(collage, name).__name__ == name for name in needed | raised)
 
 
 def test_an_unknown_kind_is_a_programming_error() -> None:
