@@ -39,6 +39,7 @@ _NOT_BUILDING = (
     "collage.backends.lowering",
     "collage.runtime.device_info",
     "collage.runtime.engine",
+    "collage.runtime.engines",
 )
 #: How the functions of partitions are made, for every backend.
 _REWRITE = "collage.compile.rewrite"

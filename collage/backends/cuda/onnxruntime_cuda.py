@@ -9,27 +9,23 @@ from __future__ import annotations
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
-from collage.backends.base import Availability, Style
-from collage.backends.cuda.base import NO_DEVICE, CudaBackend
-from collage.backends.onnx.half_precision import export_any_float, refusal
+from collage.backends.base import Availability
+from collage.backends.cuda.base import NO_DEVICE
+from collage.backends.cuda.onnx import CudaOnnxBackend
 from collage.runtime.devices import cuda_exists
-
-if TYPE_CHECKING:
-    from collage.graph.dataflow_graph import DataflowNode
-    from collage.rules.base import PartitionRule
 
 _PACKAGE = "onnxruntime-gpu"
 _PROVIDER = "capi/libonnxruntime_providers_cuda.so"
 
 
-class OnnxRuntimeCudaBackend(CudaBackend):
+class OnnxRuntimeCudaBackend(CudaOnnxBackend):
     """Regions of operators run by ONNX Runtime's CUDA execution provider."""
 
     name: ClassVar[str] = "onnxruntime-cuda"
-    style: ClassVar[Style] = "graph"
     priority: ClassVar[int] = 20
+    distribution: ClassVar[str] = _PACKAGE
 
     def availability(self) -> Availability:
         try:
@@ -46,30 +42,12 @@ class OnnxRuntimeCudaBackend(CudaBackend):
             return NO_DEVICE
         return Availability(True)
 
-    def version(self) -> str:
-        return version(_PACKAGE)
-
-    def rule(self) -> PartitionRule:
-        from collage.rules.trees import graph_rule
-
-        return graph_rule(supports)
-
     def configuration(self) -> dict[str, Any]:
         """The precision."""
         return {"precision": self.checked_precision()}
 
-    def engine_blob(self, function: Any) -> bytes:
-        """The partition as a serialised ONNX model."""
-        blob: bytes = export_any_float(function, str(function.attrs["global_symbol"])).SerializeToString()
-        return blob
-
     def engine_options(self, threads: int) -> dict[str, Any]:
         return {"threads": threads, "tf32": self.checked_precision() == "tf32"}
-
-
-def supports(node: DataflowNode) -> bool:
-    """Whether ONNX Runtime runs a node with the results that TVM gives."""
-    return refusal(node) is None
 
 
 def provider_is_there() -> bool:

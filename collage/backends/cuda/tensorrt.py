@@ -10,18 +10,15 @@ from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from tvm import relax
 
-from collage.backends.base import Availability, Style
-from collage.backends.cuda.base import NO_DEVICE, CudaBackend
-from collage.backends.onnx.half_precision import export_any_float, refusal, tensor_dtypes
+from collage.backends.base import Availability
+from collage.backends.cuda.base import NO_DEVICE
+from collage.backends.cuda.onnx import CudaOnnxBackend
+from collage.backends.onnx.half_precision import refusal, tensor_dtypes
 from collage.runtime.devices import cuda_exists
-
-if TYPE_CHECKING:
-    from collage.graph.dataflow_graph import DataflowNode
-    from collage.rules.base import PartitionRule
 
 #: Distributions that hold the module `tensorrt`, by the major version of CUDA.
 _PACKAGES = ("tensorrt", "tensorrt-cu13", "tensorrt-cu12")
@@ -54,7 +51,7 @@ _FLOATING = frozenset(
 )
 
 
-class TensorRTBackend(CudaBackend):
+class TensorRTBackend(CudaOnnxBackend):
     """Regions of operators run by engines that TensorRT builds.
 
     Parameters
@@ -64,7 +61,6 @@ class TensorRTBackend(CudaBackend):
     """
 
     name: ClassVar[str] = "tensorrt"
-    style: ClassVar[Style] = "graph"
     priority: ClassVar[int] = 10
 
     def __init__(self, precision: str = "float32", workspace: int = 1 << 30) -> None:
@@ -86,10 +82,8 @@ class TensorRTBackend(CudaBackend):
     def version(self) -> str:
         return installed_version() or ""
 
-    def rule(self) -> PartitionRule:
-        from collage.rules.trees import graph_rule
-
-        return graph_rule(supports)
+    def refusal(self, node: Any) -> str | None:
+        return unsupported_by_tensorrt(node)
 
     def configuration(self) -> dict[str, Any]:
         """Precision and workspace."""
@@ -99,7 +93,7 @@ class TensorRTBackend(CudaBackend):
         """The partition as a serialised ONNX model, and the engine that was built of it, if there is one."""
         from collage.runtime.engines import tensorrt
 
-        proto = export_any_float(function, str(function.attrs["global_symbol"]))
+        proto = self.export(function)
         model = proto.SerializeToString(deterministic=True)
         built_for, engine = tensorrt.kept_engine(model, self._build_options())
         inputs, outputs = (tuple(v.name for v in values) for values in (proto.graph.input, proto.graph.output))
@@ -110,11 +104,6 @@ class TensorRTBackend(CudaBackend):
 
     def _build_options(self) -> dict[str, Any]:
         return {"tf32": self.checked_precision() == "tf32", "workspace": self.workspace}
-
-
-def supports(node: DataflowNode) -> bool:
-    """Whether TensorRT runs a node with the results that TVM gives."""
-    return unsupported_by_tensorrt(node) is None
 
 
 def unsupported_by_tensorrt(node: Any) -> str | None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from collage.backends.base import Availability, Backend, Style
 from collage.backends.onnx.export import export_onnx, unsupported_reason
+from collage.errors import CompiledModelError
 from collage.runtime import engines
 
 if TYPE_CHECKING:
@@ -28,7 +29,10 @@ class OnnxBackend(Backend):
     distribution: ClassVar[str]
 
     def availability(self) -> Availability:
-        missing = engines.find(self.engine_name).missing()
+        try:
+            missing = engines.find(self.engine_name).missing()
+        except CompiledModelError as error:
+            missing = str(error)
         return Availability(not missing, missing)
 
     def version(self) -> str:

@@ -6,20 +6,14 @@ in comparisons and selections, and in additions of small constants (the engine c
 
 from __future__ import annotations
 
-from importlib.metadata import version
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import tvm
 from tvm import relax
 
-from collage.backends.base import Availability, Backend, Style
-from collage.backends.onnx.export import export_onnx, unsupported_reason
-
-if TYPE_CHECKING:
-    from collage.graph.dataflow_graph import DataflowNode
-    from collage.rules.base import PartitionRule
+from collage.backends.onnx.base import OnnxBackend
+from collage.backends.onnx.export import unsupported_reason
 
 _MOVEMENT = tuple(
     f"relax.{name}"
@@ -48,35 +42,15 @@ _FLOAT_EXACT = 2**24
 _SMALL = 2**20
 
 
-class OpenVINOBackend(Backend):
+class OpenVINOBackend(OnnxBackend):
     """Regions of operators run by OpenVINO's CPU plug-in, in float32."""
 
     name: ClassVar[str] = "openvino"
-    style: ClassVar[Style] = "graph"
     priority: ClassVar[int] = 10
+    distribution: ClassVar[str] = "openvino"
 
-    def availability(self) -> Availability:
-        if find_spec("openvino") is None:
-            return Availability(False, "openvino is not installed: `pip install collage-tvm[openvino]`")
-        return Availability(True)
-
-    def version(self) -> str:
-        return version("openvino")
-
-    def rule(self) -> PartitionRule:
-        from collage.rules.trees import graph_rule
-
-        return graph_rule(supports)
-
-    def engine_blob(self, function: Any) -> bytes:
-        """The partition as a serialised ONNX model."""
-        blob: bytes = export_onnx(function, name=str(function.attrs["global_symbol"])).SerializeToString()
-        return blob
-
-
-def supports(node: DataflowNode) -> bool:
-    """Whether OpenVINO runs a node with the results that TVM gives."""
-    return unsupported_by_openvino(node) is None
+    def refusal(self, node: Any) -> str | None:
+        return unsupported_by_openvino(node)
 
 
 def unsupported_by_openvino(node: Any) -> str | None:

@@ -12,6 +12,7 @@ from tvm import relax
 
 import collage
 from benchmarks import workloads
+from collage.backends.code import configuration_of
 from collage.backends.cuda import base
 from collage.backends.cuda.cudnn.backend import CudnnBackend
 from collage.compile.rewrite import partition_function
@@ -228,7 +229,7 @@ def test_of_an_epilogue_only_what_cudnn_computes_is_taken() -> None:
 
 def test_tf32_is_asked_for_and_part_of_the_key() -> None:
     assert header_of(CASES["convolution"].module(), precision="tf32")[0]["precision"] == "tf32"
-    exact, rounded = CudnnBackend().configuration(), CudnnBackend(precision="tf32").configuration()
+    exact, rounded = configuration_of(CudnnBackend()), configuration_of(CudnnBackend(precision="tf32"))
     assert exact["code"] == rounded["code"] and exact["precision"] != rounded["precision"]
     assert CudnnBackend().tolerance == 0 < CudnnBackend(precision="tf32").tolerance
     with pytest.raises(PluginError, match="precision"):
