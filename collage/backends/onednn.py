@@ -19,7 +19,8 @@ from collage.backends.library.epilogue import ACTIVATIONS
 from collage.backends.library.host import HostLibraryBackend
 from collage.backends.library.matmul.chain import read_chain
 from collage.backends.library.matmul.patterns import matmul_blob, matmul_patterns
-from collage.backends.library.problem import Binding, Problem, Unsupported, compact, is_read_by, problem_of, shape_of
+from collage.backends.library.problem import Binding, Problem, Unsupported, is_read_by, problem_of, shape_of
+from collage.backends.library.view import compact
 from collage.runtime import blob
 from collage.runtime.host_engine import HostEngine
 from collage.runtime.onednn import engine

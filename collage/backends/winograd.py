@@ -14,7 +14,8 @@ from collage.backends.library.composite import Composite
 from collage.backends.library.convolution import FORWARD, convolution_patterns, read_convolution
 from collage.backends.library.epilogue import Step
 from collage.backends.library.host import HostLibraryBackend
-from collage.backends.library.problem import Binding, Problem, Unsupported, compact, is_read_by, problem_of
+from collage.backends.library.problem import Binding, Problem, Unsupported, is_read_by, problem_of
+from collage.backends.library.view import compact
 from collage.runtime import blob
 from collage.runtime.host_engine import HostEngine, compiler
 from collage.runtime.winograd.engine import ENGINE

@@ -14,21 +14,21 @@ from typing import Any
 import numpy as np
 from tvm.relax.dpl import is_op, wildcard
 
+from collage.backends.library.activation import silu_spellings
 from collage.backends.library.epilogue import read_epilogue
 from collage.backends.library.problem import (
     Binding,
     Operand,
     Problem,
     Unsupported,
-    View,
     arranged,
-    compact,
     constant,
     dtype_of,
     operand,
     planar,
     shape_of,
 )
+from collage.backends.library.view import View, compact
 from collage.rules.pattern_rule import PatternMatch
 
 SPATIAL = {1: "W", 2: "HW", 3: "DHW"}
@@ -60,7 +60,7 @@ def convolution_patterns(
 
 def _activated(value: Any, activations: Sequence[str]) -> Any:
     plain = [is_op(name)(value, varg_default_wildcard=True) for name in activations]
-    gate = [is_op("relax.multiply")(value, is_op("relax.sigmoid")(value))] if "relax.sigmoid" in activations else []
+    gate = silu_spellings(value) if "relax.sigmoid" in activations else ()
     return reduce(or_, [*gate, *plain])
 
 

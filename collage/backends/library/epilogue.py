@@ -9,19 +9,22 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from collage.backends.library.activation import recognised
 from collage.backends.library.problem import (
     Binding,
     Operand,
     Unsupported,
-    View,
     constant,
     dtype_of,
     is_same,
     operand,
     shape_of,
 )
+from collage.backends.library.view import View
 
 Step = dict[str, Any]
+#: A gate has no constants that may be rounded.
+_EXACT = 1e-9
 
 
 def _clip(call: Any) -> Step:
@@ -77,7 +80,7 @@ def read_epilogue(
             raise Unsupported(f"{binding.op or 'a binding'} is no step of an epilogue")
         elif binding.op == "relax.sigmoid" and pending:
             product = pending.pop(0)
-            if not _is_product(product, current, binding.var):
+            if recognised(product.var, current, {b.var: b.call for b in (binding, product)}, _EXACT) != "silu":
                 raise Unsupported("a sigmoid that is not the gate of its own argument")
             steps.append({"mode": "silu"})
             binding = product
@@ -85,13 +88,6 @@ def read_epilogue(
             steps.append(ACTIVATIONS[binding.op](binding.call))
         current = binding.var
     return steps, operands
-
-
-def _is_product(binding: Binding, value: Any, gate: Any) -> bool:
-    if binding.op != "relax.multiply":
-        return False
-    a, b = binding.call.args
-    return (is_same(a, value) and is_same(b, gate)) or (is_same(a, gate) and is_same(b, value))
 
 
 def _added(

@@ -1,9 +1,9 @@
 """What a library is asked to compute: one operation with an epilogue, on tensors in cuDNN's terms.
 
 There a tensor is N x C x spatial extents whatever its layout in memory; the layout is in the strides. Readers
-(`problem_convolution`; `cudnn_window`, `cudnn_rows` and `cudnn_attention` in `collage.backends.cuda`) turn a
-partition's calls into a `Problem`, or raise `Unsupported`; the same reading decides whether a match becomes a
-candidate, and makes the blob of one that did.
+(`convolution`; `window`, `rows` and `attention` in `collage.backends.cuda.cudnn`) turn a partition's calls into a
+`Problem`, or raise `Unsupported`; the same reading decides whether a match becomes a candidate, and makes the blob of
+one that did.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from collage.backends.library.activation import operator
 from collage.backends.library.composite import Composite
+from collage.backends.library.view import View, compact
 from collage.errors import CodegenError
 from collage.rules.pattern_rule import PatternMatch
 
@@ -39,22 +41,7 @@ class Binding:
     @property
     def op(self) -> str:
         """The operator's name, "" for what is no call of a Relax operator."""
-        op = getattr(self.call, "op", None)
-        return str(op.name) if isinstance(op, tvm.ir.Op) else ""
-
-
-@dataclass(frozen=True)
-class View:
-    """A tensor as N x C x spatial extents.
-
-    Attributes
-    ----------
-    dims: extents, N x C x spatial unless a reader says otherwise.
-    strides: in elements, one per extent.
-    """
-
-    dims: tuple[int, ...]
-    strides: tuple[int, ...]
+        return operator(self.call)
 
 
 @dataclass(frozen=True)
@@ -157,11 +144,6 @@ def constant(expr: Any) -> np.ndarray | None:
         return None
     value: np.ndarray = expr.value.numpy()
     return value
-
-
-def compact(shape: Sequence[int]) -> tuple[int, ...]:
-    """The strides of a tensor whose elements lie in row-major order."""
-    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 
 def arranged(shape: Sequence[int], layout: str, order: str) -> View:

@@ -12,10 +12,10 @@ from collage.backends.library.matmul.layout import (
     MatmulLayout,
     Matrix,
     UnsupportedLayout,
-    View,
     matmul_layout,
     output_view,
 )
+from collage.backends.library.view import View
 
 pytestmark = pytest.mark.emulation
 

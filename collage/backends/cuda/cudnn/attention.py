@@ -17,14 +17,13 @@ from collage.backends.library.problem import (
     Operand,
     Problem,
     Unsupported,
-    View,
-    compact,
     constant,
     dtype_of,
     is_same,
     operand,
     shape_of,
 )
+from collage.backends.library.view import View, compact
 
 PERMUTE, PRODUCT, SOFTMAX = "relax.permute_dims", "relax.matmul", "relax.nn.softmax"
 #: What cuDNN's fused kernels take on devices from compute capability 9.0 on.

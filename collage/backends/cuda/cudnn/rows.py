@@ -18,12 +18,12 @@ from collage.backends.library.problem import (
     Operand,
     Problem,
     Unsupported,
-    View,
     constant,
     dtype_of,
     operand,
     shape_of,
 )
+from collage.backends.library.view import View
 
 SOFTMAX = "relax.nn.softmax"
 LAYER_NORM = "relax.nn.layer_norm"

@@ -10,14 +10,13 @@ from collage.backends.library.problem import (
     Binding,
     Problem,
     Unsupported,
-    View,
     arranged,
-    compact,
     dtype_of,
     operand,
     planar,
     shape_of,
 )
+from collage.backends.library.view import View, compact
 
 MAXIMUM = {f"relax.nn.max_pool{d}d": d for d in SPATIAL}
 AVERAGE = {f"relax.nn.avg_pool{d}d": d for d in SPATIAL}

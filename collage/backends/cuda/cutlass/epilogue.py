@@ -7,49 +7,28 @@ compared with those that the kernels have (collage/runtime/cuda/cutlass/kernels/
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import tvm
 from tvm import relax
 
+from collage.backends.library.activation import (
+    ELEMENTWISE,
+    POINTS,
+    Bound,
+    distance,
+    recognised,
+    scalar,
+    values_of,
+)
 from collage.backends.library.composite import static_shape
 from collage.errors import CodegenError
 
-#: Variable inside the partition -> the call that it is bound to.
-Bound = Mapping[Any, Any]
-
-_erf = np.vectorize(math.erf, otypes=[np.float64])
-
-
-def _sigmoid(x: np.ndarray) -> np.ndarray:
-    return np.asarray(1 / (1 + np.exp(-x)))
-
-
-#: Elementwise operators that may be part of an activation, in float64.
-_ELEMENTWISE: Mapping[str, Callable[..., np.ndarray]] = {
-    "relax.nn.relu": lambda x: np.maximum(x, 0),
-    "relax.nn.gelu": lambda x: x / 2 * (1 + _erf(x / math.sqrt(2))),
-    "relax.nn.gelu_tanh": lambda x: x / 2 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
-    "relax.nn.silu": lambda x: x * _sigmoid(x),
-    "relax.sigmoid": _sigmoid,
-    "relax.tanh": np.tanh,
-    "relax.erf": _erf,
-    "relax.clip": np.clip,
-    "relax.add": np.add,
-    "relax.subtract": np.subtract,
-    "relax.multiply": np.multiply,
-    "relax.divide": np.divide,
-    "relax.power": np.power,
-}
 #: Number in kernel.h -> what it computes. Relu and clip are told by their limits.
-_SMOOTH = {2: "relax.nn.gelu", 3: "relax.nn.gelu_tanh", 4: "relax.nn.silu"}
+_SMOOTH = {"gelu": 2, "gelu_tanh": 3, "silu": 4}
 _NONE, _RELU, _CLIP = 0, 1, 5
-#: Where functions are compared: both tails, and the bends.
-_POINTS = np.linspace(-9.0, 9.0, 145)
 _FAR = 1e4
 #: Constants of a model in half precision are rounded to 11 or 8 bits.
 _TOLERANCE = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 8e-3}
@@ -146,12 +125,12 @@ def _source(value: Any, bound: Bound) -> Any:
 
 
 def _sources(value: Any, bound: Bound) -> list[Any]:
-    if _scalar(value) is not None:
+    if scalar(value) is not None:
         return []
     call = bound.get(value) if isinstance(value, relax.Var) else None
-    if call is None or call.op.name not in _ELEMENTWISE:
+    if call is None or call.op.name not in ELEMENTWISE:
         return [value]
-    tensors = [a for a in call.args if _scalar(a) is None]
+    tensors = [a for a in call.args if scalar(a) is None]
     if any(a not in bound for a in tensors):
         return [value]
     found: list[Any] = []
@@ -160,52 +139,18 @@ def _sources(value: Any, bound: Bound) -> list[Any]:
     return found
 
 
-def _scalar(value: Any) -> float | None:
-    """The number that a constant of one element, or a literal, stands for; None for tensors."""
-    if isinstance(value, tvm.ir.GenericConst):
-        array = value.value.numpy()
-        return float(array.reshape(-1)[0]) if array.size == 1 else None
-    if isinstance(value, relax.Var):
-        return None
-    literal = getattr(value, "value", value)
-    return float(literal) if isinstance(literal, (int, float)) else None
-
-
 def _recognised(value: Any, source: Any, bound: Bound) -> Activation:
     """The kernels' activation that `value` is of `source`."""
-
-    def function(points: np.ndarray) -> np.ndarray:
-        with np.errstate(all="ignore"):
-            return np.asarray(_evaluate(value, source, points, bound), dtype=np.float64)
-
     tolerance = _TOLERANCE.get(str(source.ty.dtype), 0.0)
-    found = function(_POINTS)
-    low, high = (float(end) for end in function(np.array([-_FAR, _FAR])))
-    candidates: list[tuple[Activation, np.ndarray]] = [
-        (Activation(number), _ELEMENTWISE[name](_POINTS)) for number, name in _SMOOTH.items()
-    ]
-    if low == 0 and high == _FAR:
-        candidates.append((Activation(_RELU), np.maximum(_POINTS, 0)))
-    elif low > -_FAR or high < _FAR:
-        candidates.append((Activation(_CLIP, low, high), np.clip(_POINTS, low, high)))
-    best, expected = min(candidates, key=lambda candidate: _distance(candidate[1], found))
-    if not _distance(expected, found) <= tolerance:
-        names = sorted({call.op.name for call in bound.values() if call.op.name in _ELEMENTWISE})
-        raise CodegenError(f"no activation of the kernels has the values of this one, made of {', '.join(names)}")
-    return best
-
-
-def _distance(x: np.ndarray, y: np.ndarray) -> float:
-    """The largest difference, relative to magnitudes above one; infinite where a value is no number."""
-    difference = float(np.max(np.abs(x - y) / np.maximum(1.0, np.abs(x))))
-    return difference if math.isfinite(difference) else math.inf
-
-
-def _evaluate(value: Any, source: Any, points: np.ndarray, bound: Bound) -> Any:
-    number = _scalar(value)
-    if number is not None:
-        return number
-    if value.same_as(source):
-        return points
-    call = bound[value]
-    return _ELEMENTWISE[call.op.name](*(_evaluate(a, source, points, bound) for a in call.args))
+    name = recognised(value, source, bound, tolerance)
+    if name is not None:
+        return Activation(_SMOOTH[name])
+    found = values_of(value, source, bound, np.array([-_FAR, _FAR, *POINTS]))
+    if found is not None:
+        low, high = (float(end) for end in found[:2])
+        relu = low == 0 and high == _FAR
+        expected = np.maximum(POINTS, 0) if relu else np.clip(POINTS, low, high)
+        if (relu or low > -_FAR or high < _FAR) and distance(expected, found[2:]) <= tolerance:
+            return Activation(_RELU) if relu else Activation(_CLIP, low, high)
+    names = sorted({call.op.name for call in bound.values() if call.op.name in ELEMENTWISE})
+    raise CodegenError(f"no activation of the kernels has the values of this one, made of {', '.join(names)}")

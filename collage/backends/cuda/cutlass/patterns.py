@@ -8,10 +8,14 @@ After TVM's table (tvm/relax/backend/cuda/cutlass.py), with 1x1 convolutions in 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import reduce
 from itertools import product
+from operator import or_
 from typing import Any
 
 from tvm.relax.dpl import is_op, wildcard
+
+from collage.backends.library.activation import gelu_spellings, gelu_tanh_spellings, silu_spellings
 
 #: What may follow a product, in order: "+" adds a tensor, "f" applies an activation.
 _CHAINS = ("", "+", "f", "+f", "++", "f+", "+f+", "f+f", "++f", "+f+f")
@@ -38,26 +42,6 @@ def _anchors() -> Sequence[tuple[str, Any]]:
 
 def _activation(x: Any) -> Any:
     """An operator, or the operators in which networks spell one. Every `x` is the same value."""
-    multiply, add, divide, wild = is_op("relax.multiply"), is_op("relax.add"), is_op("relax.divide"), wildcard
     single = [is_op(f"relax.nn.{name}")(x) for name in ("relu", "gelu", "gelu_tanh", "silu")]
-    clip = is_op("relax.clip")(x, wild(), wild())
-    swish = multiply(x, is_op("relax.sigmoid")(x))
-    scaled = divide(x, wild()) | multiply(x, wild())
-    normal = add(is_op("relax.erf")(scaled), wild())
-    cubic = add(x, multiply(is_op("relax.power")(x, wild()), wild())) | add(
-        x, multiply(multiply(x, multiply(x, x)), wild())
-    )
-    logistic = add(is_op("relax.tanh")(multiply(cubic, wild())), wild())
-    gelus = [
-        form
-        for cumulative in (normal, logistic)
-        for form in (
-            multiply(multiply(x, cumulative), wild()),
-            multiply(multiply(x, wild()), cumulative),
-            multiply(x, multiply(cumulative, wild())),
-        )
-    ]
-    either = single[0]
-    for alternative in (*single[1:], clip, swish, *gelus):
-        either = either | alternative
-    return either
+    clip = is_op("relax.clip")(x, wildcard(), wildcard())
+    return reduce(or_, (*single, clip, *silu_spellings(x), *gelu_spellings(x), *gelu_tanh_spellings(x)))

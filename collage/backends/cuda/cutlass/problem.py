@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from collage.backends.cuda.cutlass.epilogue import Bound, Epilogue, read_epilogue
+from collage.backends.cuda.cutlass.epilogue import Epilogue, read_epilogue
+from collage.backends.library.activation import Bound
 from collage.backends.library.composite import dtype_of, static_shape
 from collage.errors import CodegenError
 

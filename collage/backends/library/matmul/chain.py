@@ -9,19 +9,22 @@ what is offered is what can be compiled.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
 import numpy as np
-import tvm
 from tvm import relax
 
+from collage.backends.library.activation import recognised, scalar
 from collage.backends.library.composite import dtype_of, static_shape
-from collage.backends.library.matmul.layout import MatmulLayout, UnsupportedLayout, View, matmul_layout, output_view
+from collage.backends.library.matmul.layout import MatmulLayout, UnsupportedLayout, matmul_layout, output_view
+from collage.backends.library.view import View
 from collage.errors import CodegenError
+
+#: Half-precision networks hold the constants of GELU to three digits.
+_GELU_TOLERANCE = 2e-3
 
 
 @dataclass(frozen=True)
@@ -95,8 +98,8 @@ def _read_epilogue(chain: MatmulChain, current: Any, bound: Mapping[Any, Any]) -
         if chain.permuted or chain.activation != "none":
             raise CodegenError(f"{readers[0][1].op.name} follows the end of the product's epilogue")
         if len(readers) > 1:
-            activation = _gelu_form(current, bound)
-            if activation is None:
+            activation = recognised(list(bound)[-1], current, bound, _GELU_TOLERANCE)
+            if activation not in ("gelu", "gelu_tanh"):
                 raise CodegenError("the operators after the product are no form of GELU")
             return replace(chain, activation=activation)
         ((var, call),) = readers
@@ -114,7 +117,7 @@ def _with(chain: MatmulChain, call: Any, current: Any) -> MatmulChain:
     if name in ("nn.gelu", "nn.gelu_tanh"):
         return replace(chain, activation=name.removeprefix("nn."))
     if name in ("multiply", "divide") and chain.bias is None and chain.residual is None:
-        factor = _scalar(call.args[1] if call.args[0].same_as(current) else call.args[0])
+        factor = scalar(call.args[1] if call.args[0].same_as(current) else call.args[0])
         inverse = name == "divide" and call.args[0].same_as(current)
         if factor is not None and np.isfinite(factor) and factor != 0 and (name == "multiply" or inverse):
             return replace(chain, alpha=chain.alpha * (1 / factor if inverse else factor))
@@ -172,49 +175,3 @@ def _shape(value: Any) -> tuple[int, ...]:
     if shape is None:
         raise CodegenError("the product's shapes are not static")
     return shape
-
-
-def _scalar(value: Any) -> float | None:
-    """The value of a constant of one element; None for anything else."""
-    if isinstance(value, tvm.ir.GenericConst) and prod(int(extent) for extent in value.value.shape) == 1:
-        return float(value.value.numpy().astype("float64").reshape(()))
-    return None
-
-
-_ARITHMETIC: Mapping[str, Callable[..., Any]] = {
-    "relax.add": np.add,
-    "relax.subtract": np.subtract,
-    "relax.multiply": np.multiply,
-    "relax.divide": np.divide,
-    "relax.power": np.power,
-    "relax.tanh": np.tanh,
-    "relax.erf": np.vectorize(math.erf),
-}
-#: Half-precision networks hold the constants of GELU to three digits.
-_GELU_TOLERANCE = 2e-3
-
-
-def _gelu_form(current: Any, bound: Mapping[Any, Any]) -> str | None:
-    """What the elementwise operators after `current` compute: "gelu", which is 0.5 x (1 + erf(x / sqrt(2))), or
-    "gelu_tanh", which is 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))); None when it is neither.
-
-    They are computed at some points: that holds however the formula is written. The forms differ by less than what
-    half-precision constants cost; which one it is, its operators tell.
-    """
-    points = np.linspace(-6, 6, 49)
-    values: dict[Any, Any] = {current: points}
-    last: Any = None
-    for var, call in bound.items():
-        if not any(isinstance(a, relax.Var) and a in values for a in call.args):
-            continue
-        arguments = [values[a] if isinstance(a, relax.Var) and a in values else _scalar(a) for a in call.args]
-        if call.op.name not in _ARITHMETIC or any(argument is None for argument in arguments):
-            return None
-        values[var] = last = _ARITHMETIC[call.op.name](*arguments)
-    if any(call.op.name == "relax.erf" for call in bound.values()):
-        form, gate = "gelu", _ARITHMETIC["relax.erf"](points / np.sqrt(2))
-    else:
-        form, gate = "gelu_tanh", np.tanh(np.sqrt(2 / np.pi) * (points + 0.044715 * points**3))
-    gelu = 0.5 * points * (1 + gate)
-    same = last is not None and np.allclose(last, gelu, rtol=_GELU_TOLERANCE, atol=_GELU_TOLERANCE)
-    return form if same else None

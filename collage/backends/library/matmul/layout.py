@@ -13,29 +13,14 @@ from dataclasses import dataclass
 from itertools import product
 from math import prod
 
+from collage.backends.library.view import View
+
 #: Calls of the library that one product may take for the part of its batch that has no single stride.
 MAX_CALLS = 16
 
 
 class UnsupportedLayout(ValueError):
     """The operands cannot be described by leading dimensions and strides."""
-
-
-@dataclass(frozen=True)
-class View:
-    """A tensor in memory: extents, and the distance of neighbours along each axis, in elements."""
-
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-
-    @classmethod
-    def compact(cls, shape: Sequence[int]) -> View:
-        """A tensor whose elements lie in row-major order without gaps."""
-        return cls(tuple(shape), tuple(prod(shape[axis + 1 :]) for axis in range(len(shape))))
-
-    def permuted(self, axes: Sequence[int]) -> View:
-        """The same memory with axis `axes[i]` in place `i`."""
-        return View(tuple(self.shape[a] for a in axes), tuple(self.strides[a] for a in axes))
 
 
 @dataclass(frozen=True)
@@ -91,14 +76,14 @@ def matmul_layout(lhs: View, rhs: View, output: View) -> MatmulLayout:
     ------
     UnsupportedLayout: a matrix is contiguous along neither axis, or the batch needs more than `MAX_CALLS` calls.
     """
-    if 0 in (*lhs.shape, *rhs.shape, *output.shape):
+    if 0 in (*lhs.dims, *rhs.dims, *output.dims):
         raise UnsupportedLayout("a tensor has no elements")
-    if len(lhs.shape) == 1:
-        output = _inserted(output, len(output.shape) - (len(rhs.shape) > 1))
+    if len(lhs.dims) == 1:
+        output = _inserted(output, len(output.dims) - (len(rhs.dims) > 1))
         lhs = _inserted(lhs, 0)
-    if len(rhs.shape) == 1:
-        output, rhs = _inserted(output, len(output.shape)), _inserted(rhs, 1)
-    (m, k), n = lhs.shape[-2:], rhs.shape[-1]
+    if len(rhs.dims) == 1:
+        output, rhs = _inserted(output, len(output.dims)), _inserted(rhs, 1)
+    (m, k), n = lhs.dims[-2:], rhs.dims[-1]
     rows = [lhs.strides[-2], output.strides[-2]]
     axes = _batch(lhs, rhs, output)
     joined = True
@@ -134,15 +119,15 @@ def _offset(place: Sequence[int], axes: Sequence[_Axis]) -> tuple[int, int, int]
 
 def _inserted(view: View, axis: int) -> View:
     """With an axis of extent 1 before `axis`."""
-    shape, strides = view.shape, view.strides
-    return View((*shape[:axis], 1, *shape[axis:]), (*strides[:axis], 1, *strides[axis:]))
+    dims, strides = view.dims, view.strides
+    return View((*dims[:axis], 1, *dims[axis:]), (*strides[:axis], 1, *strides[axis:]))
 
 
 def _batch(lhs: View, rhs: View, output: View) -> list[_Axis]:
     """The axes of the batch that are longer than 1, outermost first."""
     axes = []
-    for place in range(3, len(output.shape) + 1):
-        extent = output.shape[-place]
+    for place in range(3, len(output.dims) + 1):
+        extent = output.dims[-place]
         strides = [view.strides[-place] if _extent(view, place) > 1 else 0 for view in (lhs, rhs, output)]
         if extent > 1:
             axes.append(_Axis(extent, (strides[0], strides[1], strides[2])))
@@ -151,7 +136,7 @@ def _batch(lhs: View, rhs: View, output: View) -> list[_Axis]:
 
 def _extent(view: View, place: int) -> int:
     """The extent of the axis `place` from the end; 1 where the tensor has no such axis."""
-    return view.shape[-place] if place <= len(view.shape) else 1
+    return view.dims[-place] if place <= len(view.dims) else 1
 
 
 def _merged(axes: list[_Axis]) -> list[_Axis]:

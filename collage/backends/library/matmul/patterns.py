@@ -7,8 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING, Any
 
+from collage.backends.library.activation import gelu_spellings, gelu_tanh_spellings
 from collage.backends.library.composite import Composite, Operands, dtype_of
 from collage.backends.library.matmul.chain import MatmulChain, read_chain
 from collage.errors import CodegenError
@@ -60,20 +63,12 @@ def _patterns() -> dict[str, Any]:
         return is_op("relax.nn.relu")(value)
 
     def gelu(value: Any) -> Any:
-        """The operator, or its formula with a cube as power, as frameworks export it."""
-        multiply, add = is_op("relax.multiply"), is_op("relax.add")
-        cube = multiply(is_op("relax.power")(value, is_const()), is_const())
-        inner = is_op("relax.tanh")(multiply(add(value, cube), is_const()))
-        formula = multiply(multiply(value, is_const()), add(inner, is_const()))
-        return is_op("relax.nn.gelu_tanh")(value) | formula
+        """The operator, or a formula."""
+        return reduce(or_, gelu_tanh_spellings(value, is_const), is_op("relax.nn.gelu_tanh")(value))
 
     def gelu_erf(value: Any) -> Any:
-        """The operator, or its formula, with the half before or after the product."""
-        multiply, add = is_op("relax.multiply"), is_op("relax.add")
-        inside = multiply(value, is_const()) | is_op("relax.divide")(value, is_const())
-        gate = add(is_op("relax.erf")(inside), is_const())
-        formula = multiply(multiply(value, gate), is_const()) | multiply(multiply(value, is_const()), gate)
-        return is_op("relax.nn.gelu")(value) | formula
+        """The operator, or a formula."""
+        return reduce(or_, gelu_spellings(value, is_const), is_op("relax.nn.gelu")(value))
 
     def scaled(value: Any) -> Any:
         return is_op("relax.multiply")(value, is_const()) | is_op("relax.divide")(value, is_const())

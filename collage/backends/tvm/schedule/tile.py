@@ -27,7 +27,7 @@ PARALLEL_VECTORS = PARALLEL_WORK
 
 
 @dataclass(frozen=True)
-class Plan:
+class Tiling:
     """How to tile: the vector axis in pieces of `vectors * lanes`, the row axis, if there is one, in pieces of
     `rows`.
     """
@@ -45,24 +45,24 @@ def tile(sch: s_tir.Schedule, rv: Any, machine: Machine) -> bool:
     not suit.
     """
     block = Block(sch, rv)
-    plan = plan_of(block, machine)
-    if plan is None:
+    tiling = tiling_of(block, machine)
+    if tiling is None:
         return False
     copy, outputs = consumers_of(sch, rv)
-    others = [axis.loop for axis in block.spatial if axis is not plan.vector and axis is not plan.row]
-    row_outer, row_inner = sch.split(plan.row.loop, [None, plan.rows]) if plan.row else (None, None)
-    vector_outer, several, lanes = sch.split(plan.vector.loop, [None, plan.vectors, plan.lanes])
+    others = [axis.loop for axis in block.spatial if axis is not tiling.vector and axis is not tiling.row]
+    row_outer, row_inner = sch.split(tiling.row.loop, [None, tiling.rows]) if tiling.row else (None, None)
+    vector_outer, several, lanes = sch.split(tiling.vector.loop, [None, tiling.vectors, tiling.lanes])
     reduced = [axis.loop for axis in block.reduced]
-    packs = plan.packed is not None and not outputs
-    rows_first = not packs and (bool(outputs) or plan.row is None or plan.row.extent >= plan.vector.extent)
+    packs = tiling.packed is not None and not outputs
+    rows_first = not packs and (bool(outputs) or tiling.row is None or tiling.row.extent >= tiling.vector.extent)
     tiles = [
         loop for loop in ((row_outer, vector_outer) if rows_first else (vector_outer, row_outer)) if loop is not None
     ]
     inner = [loop for loop in (row_inner, several) if loop is not None]
     sch.reorder(*others, *tiles, *reduced, *inner, lanes)
     if packs:
-        pack(sch, block, plan, vector_outer)
-    finish_tile(sch, copy, tiles[-1], plan)
+        pack(sch, block, tiling, vector_outer)
+    finish_tile(sch, copy, tiles[-1], tiling)
     parallel = [*others, *tiles[:-1]]
     pieces = prod(int(sch.get(loop).extent) for loop in parallel)
     if pieces < machine.threads or not outputs:
@@ -72,19 +72,19 @@ def tile(sch: s_tir.Schedule, rv: Any, machine: Machine) -> bool:
     outputs = [output for output in outputs if parallel and moved_into(sch, output, parallel[-1])]
     if outputs and (row_outer is None or int(sch.get(row_outer).extent) == 1):
         pad_inside(sch, rv, parallel[-1])
-    if machine.threads > 1 and block.elements // plan.lanes >= PARALLEL_VECTORS and parallel:
+    if machine.threads > 1 and block.elements // tiling.lanes >= PARALLEL_VECTORS and parallel:
         sch.parallel(sch.fuse(*parallel) if len(parallel) > 1 else parallel[0])
     for loop in inner:
         sch.unroll(loop)
     sch.vectorize(lanes)
-    unroll_taps(sch, block, reduced, plan)
+    unroll_taps(sch, block, reduced, tiling)
     for output in outputs:
         vectorize_tail(sch, rv, output, machine)
     sch.decompose_reduction(rv, reduced[0])
     return True
 
 
-def plan_of(block: Block, machine: Machine) -> Plan | None:
+def tiling_of(block: Block, machine: Machine) -> Tiling | None:
     """The tile of a block; None when no axis can be a vector."""
     if len(block.stores) != 1 or not block.spatial or not block.loads:
         return None
@@ -116,7 +116,7 @@ def plan_of(block: Block, machine: Machine) -> Plan | None:
         if strided:
             return None
         packed = None
-    return Plan(vector, lanes, vectors, row, rows, packed)
+    return Tiling(vector, lanes, vectors, row, rows, packed)
 
 
 def axis_position(load: Any, axis: Axis) -> int | None:
@@ -183,13 +183,13 @@ def _same_walk(sch: s_tir.Schedule, rv: Any, consumer: Any) -> bool:
     return before == [block.stride(block.stores[0], axis) for axis in block.axes]
 
 
-def pack(sch: s_tir.Schedule, block: Block, plan: Plan, at: Any) -> None:
+def pack(sch: s_tir.Schedule, block: Block, tiling: Tiling, at: Any) -> None:
     """Copy the part of the vector operand that a tile needs so that its vectors are contiguous."""
-    assert plan.packed is not None
-    load = block.loads[plan.packed]
+    assert tiling.packed is not None
+    load = block.loads[tiling.packed]
     source = next(i for i, region in enumerate(block.stmt.reads) if region.source.same_as(load.source))
     cache = sch.cache_read(block.rv, source, "global", consumer_blocks=[block.rv])
-    position = axis_position(load, plan.vector)
+    position = axis_position(load, tiling.vector)
     assert position is not None
     rank = len(load.indices)
     order = [i for i in range(rank) if i != position] + [position]
@@ -240,23 +240,28 @@ def _once_each(sch: s_tir.Schedule, rv: Any) -> bool:
     return len(found.indices) > 0
 
 
-def finish_tile(sch: s_tir.Schedule, copy: Any, at: Any, plan: Plan) -> None:
+def finish_tile(sch: s_tir.Schedule, copy: Any, at: Any, tiling: Tiling) -> None:
     """Store the tile: rows unrolled, vectors along the vector axis."""
     sch.reverse_compute_at(copy, at)
     loops = sch.get_loops(copy)
     last = loops[-1]
     extent = int(sch.get(last).extent)
-    if extent % plan.lanes == 0:
-        several, lanes = sch.split(last, [None, plan.lanes])
+    if extent % tiling.lanes == 0:
+        several, lanes = sch.split(last, [None, tiling.lanes])
         sch.vectorize(lanes)
         sch.unroll(several)
-        if plan.row is not None and plan.rows > 1 and len(loops) >= 2 and int(sch.get(loops[-2]).extent) == plan.rows:
+        if (
+            tiling.row is not None
+            and tiling.rows > 1
+            and len(loops) >= 2
+            and int(sch.get(loops[-2]).extent) == tiling.rows
+        ):
             sch.unroll(loops[-2])
 
 
-def unroll_taps(sch: s_tir.Schedule, block: Block, reduced: list[Any], plan: Plan) -> None:
+def unroll_taps(sch: s_tir.Schedule, block: Block, reduced: list[Any], tiling: Tiling) -> None:
     """Unroll the innermost reduction axes while the body stays small."""
-    body = plan.rows * plan.vectors
+    body = tiling.rows * tiling.vectors
     for loop in reversed(reduced[1:] if len(reduced) > 1 else reduced):
         extent = int(sch.get(loop).extent)
         if body * extent > UNROLLED:
