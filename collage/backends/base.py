@@ -101,7 +101,7 @@ class Backend(ABC):
 
     def configuration(self) -> dict[str, Any]:
         """Settings that change what is built (tuning records, precision, ...): part of every record's key, beside a
-        digest of the code that builds it (`collage.backends.code`), which need not be told.
+        digest of the code that builds it (`collage.backends.code`), which need not be stated here.
         """
         return {}
 
@@ -144,8 +144,8 @@ class Backend(ABC):
         return None
 
     def prewarm(self, functions: Iterable[Any]) -> None:  # noqa: B027 (most backends have nothing to compile for it)
-        """Compile side by side, and keep, what the blobs of `Codegen` functions need. Those that cannot be compiled are
-        told of by `engine_blob`, which is asked for each afterwards.
+        """Compile side by side, and keep, what the blobs of `Codegen` functions need. What cannot be compiled is
+        reported by `engine_blob`, which is called for each afterwards.
         """
 
     def engine_blob(self, function: Any) -> bytes:

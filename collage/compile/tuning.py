@@ -38,7 +38,7 @@ def tune_kernels(
     cover_of
         Name of a backend -> the cover of fewest partitions that it has alone, in the order of execution.
     reporter
-        Is told of each kernel.
+        Of progress, kernel by kernel.
 
     Raises
     ------

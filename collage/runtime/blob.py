@@ -84,7 +84,7 @@ def with_choice(blob: bytes, chosen: Mapping[str, Any]) -> bytes:
 
     Parameters
     ----------
-    chosen: what the engine's `choice` told of this partition.
+    chosen: what the engine's `choice` gave for this partition.
 
     Raises
     ------

@@ -38,7 +38,7 @@ class DeviceInfo:
     Attributes
     ----------
     kind: DLPack device type, "cpu" or "cuda".
-    model: the name that the maker gives it, with vendor, family, model and stepping where the system tells them.
+    model: the name that the maker gives it, with vendor, family, model and stepping where the system states them.
     features: instruction sets that generated code can use, sorted; empty where the system does not list them; of a CUDA
         device its compute capability and the size of its last-level cache.
     cores: logical processors that this machine or container may use; multiprocessors of a CUDA device.

@@ -111,7 +111,7 @@ def recognised(value: Any, source: Any, bound: Bound, tolerance: float) -> str |
     if found is None:
         return None
     telling = {_TELLING[op] for op in _operators(value, source, bound) if op in _TELLING}
-    names = telling or FUNCTIONS.keys()
+    names = sorted(telling) or list(FUNCTIONS)
     best = min(names, key=lambda name: distance(FUNCTIONS[name](POINTS), found))
     return best if distance(FUNCTIONS[best](POINTS), found) <= tolerance else None
 

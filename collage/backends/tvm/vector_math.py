@@ -49,7 +49,7 @@ def use_vector_math(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
     A function of a function keeps its outer call: TVM's LLVM code generator expands let-expressions into each other,
     in time exponential in their nesting. The schedule rules do not make such expressions
-    (`tvm_schedule.inline_producers`).
+    (`schedule.kernel.inline_producers`).
     """
 
     def replace(call: ir.Call) -> Any:

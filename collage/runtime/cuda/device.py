@@ -88,7 +88,7 @@ def open_nvml() -> Any:
         return None
     try:
         pynvml.nvmlInit()
-    except pynvml.NVMLError as error:  # no driver, or no permission: clocks and releases are then not told
+    except pynvml.NVMLError as error:  # no driver, or no permission: clocks and releases are then unknown
         logging.getLogger(__name__).debug("NVML cannot be used: %s", error)
         return None
     return pynvml

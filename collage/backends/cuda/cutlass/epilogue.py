@@ -26,7 +26,7 @@ from collage.backends.library.activation import (
 from collage.backends.library.composite import static_shape
 from collage.errors import CodegenError
 
-#: Number in kernel.h -> what it computes. Relu and clip are told by their limits.
+#: Number in kernel.h -> what it computes. Relu and clip are recognised by their limits.
 _SMOOTH = {"gelu": 2, "gelu_tanh": 3, "silu": 4}
 _NONE, _RELU, _CLIP = 0, 1, 5
 _FAR = 1e4

@@ -1,7 +1,7 @@
 """The patterns of the CUTLASS backend: a product, and what may follow it in the same kernel.
 
 A pattern only proposes a set of operators; whether a kernel computes them is for `read_computation` to say, which also
-tells a bias from a residual and one activation from another. So there is one pattern for each shape of the chain.
+distinguishes a bias from a residual and one activation from another. There is one pattern for each shape of the chain.
 After TVM's table (tvm/relax/backend/cuda/cutlass.py), with 1x1 convolutions in NCHW and GELU in single operators added.
 """
 
