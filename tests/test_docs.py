@@ -28,7 +28,7 @@ _FILE = re.compile(r"[\w./-]+\.(?:py|cc|h|cuh|md|sh|toml)")
 _FOLDER = re.compile(rf"(?:{'|'.join(_PACKAGES)}|tests|docs)(?:/[\w-]+)+/?")
 _DOTTED = re.compile(rf"(?<![\w./-])(?:{'|'.join(_PACKAGES)})(?:\.[A-Za-z_]\w*)+")
 #: Entry-point groups, which read like modules and are none.
-_NO_MODULES = ("collage.searchers", "collage.estimators")
+_NO_MODULES = ("collage.searchers", "collage.estimators", "collage.engines")
 
 
 def read(name: str) -> str:
