@@ -20,6 +20,7 @@ from collage.backends.base import Backend
 from collage.backends.lowering import Lowering
 from collage.compile.lowering import lowering_of
 from collage.errors import CodegenError, CollageError, last_line
+from collage.files import replacing
 from collage.frontend.values import input_specs, output_specs
 from collage.runtime import engines as runtime_engines
 from collage.runtime import native
@@ -55,18 +56,14 @@ class CompiledExecutable:
         CollageError: the file cannot be written, or there is no host compiler to link it with.
         """
         target = Path(path)
-        temporary = target.with_name(f".{target.name}.part.so")
         # Libraries that register the engine module must never be unmapped while the process lives.
         options = ["-Wl,-z,nodelete"]
         try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            addons = [native.object_file(), *runtime_engines.object_files(self.metadata["engines"])]
-            self.executable.export_library(str(temporary), addons=addons, options=options)
-            temporary.replace(target)
+            with replacing(target, ".so") as partial:
+                addons = [native.object_file(), *runtime_engines.object_files(self.metadata["engines"])]
+                self.executable.export_library(str(partial), addons=addons, options=options)
         except (OSError, RuntimeError) as error:
             raise CollageError(f"{target}: cannot write the compiled model: {last_line(error)}") from error
-        finally:
-            temporary.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,14 @@ class CandidatePartition:
         return f"{self.backend}{self.sub_graph.inside!r}{labels}"
 
 
+def covered(candidates: Iterable[CandidatePartition]) -> IndexSet:
+    """The nodes that are in some candidate."""
+    bits = 0
+    for candidate in candidates:
+        bits |= candidate.sub_graph.inside.bits
+    return IndexSet.from_bits(bits)
+
+
 class CandidateSet(Sequence[CandidatePartition]):
     """Distinct candidates, indexed by their first node."""
 

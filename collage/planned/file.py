@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from collage.errors import PlanError
+from collage.files import replacing
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.planned.data import PlanData
 
@@ -41,17 +41,9 @@ def write(data: PlanData, path: Path) -> None:
     PlanError
         The file cannot be written.
     """
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with partial.open("w", encoding="utf-8") as file:
-                file.write(json.dumps(to_dict(data), indent=1) + "\n")
-                file.flush()
-                os.fsync(file.fileno())
-            partial.replace(path)
-        finally:
-            partial.unlink(missing_ok=True)
+        with replacing(path) as partial:
+            partial.write_text(json.dumps(to_dict(data), indent=1) + "\n", encoding="utf-8")
     except OSError as error:
         raise PlanError(f"{path}: cannot write the plan: {error.strerror}") from error
 

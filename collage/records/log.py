@@ -22,6 +22,7 @@ from typing import IO, Any, TextIO
 from sqlalchemy import Connection, select
 
 from collage.errors import RecordsError
+from collage.files import replacing
 from collage.records.database import RecordDatabase, store
 from collage.records.key import canonical_json
 from collage.records.record import SCHEMA_VERSION, Record, now, software_versions
@@ -64,21 +65,12 @@ def export_log(database: RecordDatabase, target: LogFile) -> int:
     if not isinstance(target, (str, os.PathLike)):
         return _write(database, target)
     path = Path(target).expanduser()
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with partial.open("wb") as raw:
-                with _compressed(raw) if path.suffix == ".gz" else _plain(raw) as stream:
-                    count = _write(database, stream)
-                raw.flush()
-                os.fsync(raw.fileno())
-            partial.replace(path)
-        finally:
-            partial.unlink(missing_ok=True)
+        opened = _compressed if path.suffix == ".gz" else _plain
+        with replacing(path) as partial, partial.open("wb") as raw, opened(raw) as stream:
+            return _write(database, stream)
     except OSError as error:
         raise RecordsError(f"{path} cannot be written ({error.strerror or error}): choose another file") from error
-    return count
 
 
 def import_log(database: RecordDatabase, source: LogFile) -> ImportCounts:
@@ -235,7 +227,7 @@ def _opened(source: LogFile) -> Iterator[TextIO]:
 def _plain(raw: IO[bytes]) -> Iterator[TextIO]:
     stream = io.TextIOWrapper(raw, encoding="utf-8", newline="\n")
     yield stream
-    stream.detach()  # flushes, and leaves the file open for fsync
+    stream.detach()  # flushes, and leaves the file open
 
 
 @contextmanager

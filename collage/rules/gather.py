@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from collage.errors import NoCoverError
-from collage.graph.candidates import HOST, CandidatePartition, CandidateSet
+from collage.graph.candidates import HOST, CandidatePartition, CandidateSet, covered
 from collage.graph.dataflow_graph import DataflowGraph
-from collage.graph.index_set import IndexSet
 from collage.rules.base import PartitionSpec
 from collage.rules.host import HostPartitionRule
 
@@ -36,10 +35,7 @@ def check_coverable(graph: DataflowGraph, candidates: Iterable[CandidatePartitio
     NoCoverError
         No backend can run some operator; the message names operators and nodes.
     """
-    reachable = 0
-    for candidate in candidates:
-        reachable |= candidate.sub_graph.inside.bits
-    missing = graph.coverable - IndexSet.from_bits(reachable)
+    missing = graph.coverable - covered(candidates)
     if missing:
         names = ", ".join(str(graph.nodes[i]) for i in list(missing)[:8])
         more = f" and {len(missing) - 8} more" if len(missing) > 8 else ""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from collage.cost import Cost
 from collage.errors import NoCoverError
-from collage.graph.candidates import HOST, CandidatePartition, CandidateSet, quotient_of
+from collage.graph.candidates import HOST, CandidatePartition, CandidateSet, covered, quotient_of
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.index_set import IndexSet
 from collage.search.partitioning import Partitioning, execution_order
@@ -194,7 +194,7 @@ class SearchProblem:
 
     def require_coverable(self) -> None:
         """Raise `NoCoverError`, naming the nodes, when some node is in no candidate at all."""
-        missing = self.nodes - _covered(self.candidates)
+        missing = self.nodes - covered(self.candidates)
         if missing:
             raise self._no_cover("no backend takes", missing)
 
@@ -214,7 +214,7 @@ class SearchProblem:
         if costs is None:
             around = [c for c in self.candidates if not c.sub_graph.inside.isdisjoint(nodes)]
             costs = dict(zip(around, self.costs(around), strict=True))
-        missing = nodes - _covered(candidate for candidate, cost in costs.items() if not cost.is_invalid)
+        missing = nodes - covered(candidate for candidate, cost in costs.items() if not cost.is_invalid)
         if missing:
             reasons = dict.fromkeys(
                 f"{candidate.backend}: {cost.reason or 'no reason given'}"
@@ -228,11 +228,3 @@ class SearchProblem:
         names = ", ".join(f"{self.graph.nodes[i].op} (node {i})" for i in list(missing)[:8])
         more = f" and {len(missing) - 8} more" if len(missing) > 8 else ""
         return NoCoverError(f"{why} {names}{more}: add a backend that can run it (`collage backends` lists them)")
-
-
-def _covered(candidates: Iterable[CandidatePartition]) -> IndexSet:
-    """The nodes that are in some candidate."""
-    bits = 0
-    for candidate in candidates:
-        bits |= candidate.sub_graph.inside.bits
-    return IndexSet.from_bits(bits)

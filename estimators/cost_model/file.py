@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from collage.errors import CollageError
+from collage.files import replacing
 from estimators.cost_model.analytic import Analytic
 from estimators.cost_model.backend import BackendModel
 from estimators.cost_model.calibration import Calibration
@@ -97,12 +98,10 @@ def write_model(path: str | os.PathLike[str], content: ModelFile) -> None:
     """
     target = Path(path).expanduser()
     text = msgspec.json.encode(content, enc_hook=lambda part: part.to_builtins())
-    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
     try:
-        partial.write_bytes(gzip.compress(text, mtime=0) if target.suffix == ".gz" else text)
-        partial.replace(target)
+        with replacing(target) as partial:
+            partial.write_bytes(gzip.compress(text, mtime=0) if target.suffix == ".gz" else text)
     except OSError as error:
-        partial.unlink(missing_ok=True)
         raise CollageError(f"{target} cannot be written ({error.strerror or error}): choose another file") from error
 
 

@@ -7,7 +7,6 @@ digest, the network, the candidates, their costs and the parameters.
 
 from __future__ import annotations
 
-import os
 import random
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +16,7 @@ import msgspec
 
 from collage.cost import Cost
 from collage.errors import CollageError
+from collage.files import replacing
 from searchers.evolution.cover_finder import Cover
 from searchers.evolution.genome import Genome
 from searchers.evolution.initial_covers import InitialCover
@@ -139,11 +139,9 @@ def save(path: Path, evolution: Evolution, digest: str) -> None:
         evolution.passed_over,
         evolution.rng.getstate(),
     )
-    partial = path.with_name(path.name + ".part")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_bytes(msgspec.json.encode(file))
-        os.replace(partial, path)
+        with replacing(path) as partial:
+            partial.write_bytes(msgspec.json.encode(file))
     except OSError as error:
         raise CollageError(f"the checkpoint {path} cannot be written ({error}): give another path") from error
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import platformdirs
 
+from collage.files import replacing
 from collage.runtime.blob import unpack, with_choice
 from collage.runtime.cuda.native import CudaEngine
 from collage.runtime.devices import cuda_name
@@ -38,14 +39,8 @@ def read(key: str, folder: Path) -> dict[str, Any] | None:
 
 def write(key: str, choice: Mapping[str, Any], folder: Path) -> None:
     """Remember it. A folder that cannot be written costs only that algorithms are timed again."""
-    target = _path(key, folder)
-    temporary = target.with_suffix(f".{os.getpid()}")
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(json.dumps(dict(choice), sort_keys=True))
-        temporary.replace(target)
-    except OSError:
-        temporary.unlink(missing_ok=True)
+    with suppress(OSError), replacing(_path(key, folder)) as partial:
+        partial.write_text(json.dumps(dict(choice), sort_keys=True))
 
 
 class ChoosingEngine(CudaEngine):

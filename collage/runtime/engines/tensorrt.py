@@ -12,11 +12,13 @@ import json
 import os
 import struct
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from collage.errors import CompiledModelError
+from collage.files import replacing
 from collage.runtime.engine import PackageEngine, Run
 
 _MAGIC = b"CLGTRT10"
@@ -164,13 +166,8 @@ def _build(model: bytes, options: Mapping[str, Any], trt: Any, logger: Any) -> b
         raise CompiledModelError("TensorRT could not build an engine of the model")
     plan = bytes(serialised)
     path = folder() / f"{_identity(model, options, trt)}.plan"
-    temporary = path.with_suffix(f".{os.getpid()}.part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_bytes(plan)
-        temporary.replace(path)
-    except OSError:  # a cache that cannot be written only costs time
-        temporary.unlink(missing_ok=True)
+    with suppress(OSError), replacing(path) as partial:  # a cache that cannot be written only costs time
+        partial.write_bytes(plan)
     return plan
 
 
