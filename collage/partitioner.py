@@ -6,6 +6,7 @@ plan's own (`Plan.compile`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -26,7 +27,7 @@ from collage.confirm.launches import launch_notes
 from collage.confirm.recall import Contest
 from collage.confirm.ties import simplest, tie_notes
 from collage.cost import Cost
-from collage.errors import NoCoverError, SearchInterrupted
+from collage.errors import CollageError, NoCoverError, SearchInterrupted
 from collage.estimate import CostEstimator, Workload
 from collage.frontend import load
 from collage.graph.candidates import HOST, CandidatePartition, CandidateSet
@@ -185,6 +186,7 @@ def partition(
             threads=threads,
             device=device,
             searched_cost=decision.searched.cost,
+            greedy_loss=greedy_loss(searched),
             lower_bound=decision.searched.lower_bound,
             corrected_cost=decision.corrected_cost,
             rounds=decision.rounds,
@@ -313,6 +315,20 @@ def single_backend_baselines(problem: SearchProblem, backends: Mapping[str, Back
     """Name of a contestant -> the placement on one backend, as far as it goes."""
     alone = single_backend(plugins.load("searchers", "dijkstra"), problem, backends.values())
     return {f"{name} alone": cover for name, cover in alone.items()}
+
+
+def greedy_loss(searched: Searched) -> float:
+    """How much more, relatively, the greedy searcher's placement costs, by the costs that are known; NaN where it finds
+    none.
+    """
+    problem = searched.problem
+    known = CandidateSet(c for c in problem.candidates if problem.known(c) is not None)
+    try:
+        greedy: Partitioning = plugins.load("searchers", "greedy").search(replace(problem, candidates=known))
+    except CollageError:  # lazy costing leaves gaps, and greed meets dead ends
+        return math.nan
+    best = searched.partitioning.cost
+    return greedy.cost.seconds / best.seconds - 1.0 if greedy.cost.is_finite and best.is_finite else math.nan
 
 
 @dataclass(frozen=True)

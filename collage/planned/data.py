@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import msgspec
@@ -96,6 +97,9 @@ class PlanData(
         Seconds: the sum of the searched plan's costs, transitions included.
     lower_bound
         Seconds: proven lower bound of that sum.
+    greedy_loss
+        How much more, relatively, the placement of the greedy searcher costs than the searched one, by the costs that
+        the first search went by; NaN where those do not cover the network.
     corrected_cost
         Seconds: what the searched plan's partitions cost inside the whole, transitions included; Unknown when it was
         not run.
@@ -118,6 +122,7 @@ class PlanData(
     estimator: str = ""
     searched_cost: Cost = msgspec.field(default_factory=Cost.unknown)
     lower_bound: float = 0.0
+    greedy_loss: float = math.nan
     corrected_cost: Cost = msgspec.field(default_factory=Cost.unknown)
     rounds: tuple[PlanRound, ...] = ()
     confirmation: Confirmation | None = None

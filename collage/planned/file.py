@@ -22,7 +22,13 @@ FORMAT = "collage-plan"
 VERSION = 2
 
 #: What `null` stands for, by name.
-_NULLS = {"seconds": math.nan, "searched_s": math.nan, "isolated_s": math.nan, "loss": math.inf}
+_NULLS = {
+    "seconds": math.nan,
+    "searched_s": math.nan,
+    "isolated_s": math.nan,
+    "loss": math.inf,
+    "greedy_loss": math.nan,
+}
 
 
 def to_dict(data: PlanData) -> dict[str, Any]:
@@ -30,6 +36,8 @@ def to_dict(data: PlanData) -> dict[str, Any]:
     fields: dict[str, Any] = _finite(msgspec.to_builtins(data))
     if data.device == "cpu":
         del fields["device"]
+    if math.isnan(data.greedy_loss):
+        del fields["greedy_loss"]
     return {"format": FORMAT, "version": VERSION, **fields}
 
 

@@ -105,6 +105,8 @@ def _whole_table(plan: PlanData) -> Table:
 def whole_lines(plan: PlanData) -> list[tuple[str, str]]:
     """(what, value) of the searched plan as a whole, and what is lost."""
     lines = [("sum of costs, as searched", f"{milliseconds(plan.searched_cost)}{_bound(plan)}")]
+    if greedy := percent(plan.greedy_loss):
+        lines.append(("a greedy placement instead", f"{greedy} by the costs of the first search"))
     if plan.confirmation is not None:
         searched = next((c for c in plan.confirmation.contestants if c.name == SEARCHED), None)
         if searched is not None:

@@ -109,6 +109,12 @@ def test_unknown_and_invalid_costs_do_not_break_the_summary() -> None:
     assert "unknown" in summarise(unknown)
 
 
+def test_what_greed_would_lose_is_said_where_it_is_known() -> None:
+    assert "greedy" not in summarise(plan(CONTESTANTS))
+    assert "a greedy placement instead" in summarise(replace(plan(CONTESTANTS), greedy_loss=0.25))
+    assert "+25.0% by the costs of the first search" in summarise(replace(plan(CONTESTANTS), greedy_loss=0.25))
+
+
 def test_an_inexact_search_says_how_far_from_the_optimum_it_may_be() -> None:
     ours = plan(CONTESTANTS)
     assert "at most 10.0% below" in summarise(replace(ours, lower_bound=0.9 * 4.5e-3))
