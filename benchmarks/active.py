@@ -49,8 +49,10 @@ class Recorded(CostEstimator):
 
     Parameters
     ----------
-    records: of candidates.
-    between: recorded seconds per ordered pair of backends.
+    records
+        Of candidates.
+    between
+        Recorded seconds per ordered pair of backends.
     """
 
     uses_device = False

@@ -157,11 +157,16 @@ class Result:
 
     Attributes
     ----------
-    costed: candidates whose cost was asked for.
-    measured: distinct workloads among them.
-    costing_s: seconds that the made-up costs took.
-    search_s: the rest of the wall time.
-    states: partial covers expanded.
+    costed
+        Candidates whose cost was asked for.
+    measured
+        Distinct workloads among them.
+    costing_s
+        Seconds that the made-up costs took.
+    search_s
+        The rest of the wall time.
+    states
+        Partial covers expanded.
     """
 
     costed: int

@@ -20,10 +20,14 @@ class Cost:
 
     Attributes
     ----------
-    seconds: median latency; `inf` is Invalid, `nan` is Unknown.
-    spread: half-width of the confidence interval of the median, in seconds; 0 when the cost was not measured.
-    samples: how many timed samples stand behind it; 0 when the cost was not measured.
-    reason: why it is Invalid or Unknown, or why measuring stopped ("converged", "time limit", ...).
+    seconds
+        Median latency; `inf` is Invalid, `nan` is Unknown.
+    spread
+        Half-width of the confidence interval of the median, in seconds; 0 when the cost was not measured.
+    samples
+        How many timed samples stand behind it; 0 when the cost was not measured.
+    reason
+        Why it is Invalid or Unknown, or why measuring stopped ("converged", "time limit", ...).
     """
 
     seconds: float

@@ -46,14 +46,22 @@ class Workload:
 
     Attributes
     ----------
-    backend: the backend that would run it.
-    structure: hash of `description`; equal sub-graphs share it.
-    operators: operator names in execution order, for people and for features.
-    extract: makes `module`.
-    describe: makes `description`.
-    composites: (label, positions in `operators`) of the library patterns inside.
-    threads: number of threads of the deployment.
-    samples: gives real inputs and reference outputs; None lets the estimator make legal random ones.
+    backend
+        The backend that would run it.
+    structure
+        Hash of `description`; equal sub-graphs share it.
+    operators
+        Operator names in execution order, for people and for features.
+    extract
+        Makes `module`.
+    describe
+        Makes `description`.
+    composites
+        (label, positions in `operators`) of the library patterns inside.
+    threads
+        Number of threads of the deployment.
+    samples
+        Gives real inputs and reference outputs; None lets the estimator make legal random ones.
     """
 
     backend: Backend

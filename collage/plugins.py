@@ -69,7 +69,8 @@ def load_class(kind: Kind, name: str) -> type[Any]:
 
     Raises
     ------
-    PluginError: the name is unknown (the message lists the valid ones), or the plug-in does not import.
+    PluginError
+        The name is unknown (the message lists the valid ones), or the plug-in does not import.
     """
     found = _found(kind)
     if name not in found:

@@ -26,8 +26,9 @@ class CollagePartition:
 
     Parameters
     ----------
-    options: as of `collage.partition`. The end-to-end confirmation is off unless `confirm_end_to_end=True` is given:
-        the pipeline is the caller's, so what ships is the caller's choice; the searched placement is returned.
+    options
+        As of `collage.partition`. The end-to-end confirmation is off unless `confirm_end_to_end=True` is given: the
+        pipeline is the caller's, so what ships is the caller's choice; the searched placement is returned.
     """
 
     def __init__(self, **options: Any) -> None:

@@ -37,17 +37,27 @@ class ActiveEstimator(CostEstimator):
 
     Parameters
     ----------
-    model: a fitted `CostModel`, or the path of a saved one, for this device; None is the one that ships with Collage.
-    records: a database or the path of one; None is the default one in the user's cache folder.
-    protocol: how to time; None is the default `Protocol()`.
-    share: of the distinct workloads whose bounds were asked for and that are not recorded, how many may be measured;
+    model
+        A fitted `CostModel`, or the path of a saved one, for this device; None is the one that ships with Collage.
+    records
+        A database or the path of one; None is the default one in the user's cache folder.
+    protocol
+        How to time; None is the default `Protocol()`.
+    share
+        Of the distinct workloads whose bounds were asked for and that are not recorded, how many may be measured;
         between 0 and 1. Without effect on a searcher that does not ask for bounds.
-    measurements: how many workloads may be measured; None for no limit but `share`.
-    seconds: that measuring may take; looked at between batches. None for no limit.
-    widening: factor on the intervals' half-widths in the logarithm; at least 0.
-    measured: asked instead of records and device, when given; everything it is asked for counts as measured.
-    device: the machine (or its fingerprint) to predict for; None is this one.
-    reporter: shows progress.
+    measurements
+        How many workloads may be measured; None for no limit but `share`.
+    seconds
+        That measuring may take; looked at between batches. None for no limit.
+    widening
+        Factor on the intervals' half-widths in the logarithm; at least 0.
+    measured
+        Asked instead of records and device, when given; everything it is asked for counts as measured.
+    device
+        The machine (or its fingerprint) to predict for; None is this one.
+    reporter
+        Shows progress.
 
     Attributes
     ----------
@@ -102,7 +112,8 @@ class ActiveEstimator(CostEstimator):
 
         Raises
         ------
-        ValueError: a parameter is out of its range. CollageError: the model cannot be read, or is of another device.
+        ValueError
+            A parameter is out of its range. CollageError: the model cannot be read, or is of another device.
         """
         self._check()
         known = self._recorded(workloads)

@@ -25,10 +25,14 @@ class CachedEstimator(CostEstimator):
 
     Parameters
     ----------
-    records: a database, or the path of one; None is the default one in the user's cache folder.
-    fallback: asked, in one batch, for the workloads that have no record; None makes them Unknown.
-    protocol: how the costs to look up were measured; None is the fallback's protocol, or else the default one.
-    device: the machine (or its fingerprint) on which they were measured; None is this one.
+    records
+        A database, or the path of one; None is the default one in the user's cache folder.
+    fallback
+        Asked, in one batch, for the workloads that have no record; None makes them Unknown.
+    protocol
+        How the costs to look up were measured; None is the fallback's protocol, or else the default one.
+    device
+        The machine (or its fingerprint) on which they were measured; None is this one.
     """
 
     def __init__(
@@ -56,7 +60,8 @@ class CachedEstimator(CostEstimator):
 
         Raises
         ------
-        RecordsError: the database cannot be read.
+        RecordsError
+            The database cannot be read.
         """
         kind = device_kind(workloads)
         device = describe_device(kind) if self.device is None else self.device

@@ -32,10 +32,13 @@ class LearnedEstimator(Trainable):
 
     Parameters
     ----------
-    model: a fitted `CostModel`, or the path of a saved one, of this machine; None is the one that ships with Collage
-        for this machine, or for the one that is most like it.
-    fallback: asked for the workloads of backends that the model knows nothing of; None makes those an error.
-    device: the machine (or its fingerprint) to predict for; None is this one.
+    model
+        A fitted `CostModel`, or the path of a saved one, of this machine; None is the one that ships with Collage for
+        this machine, or for the one that is most like it.
+    fallback
+        Asked for the workloads of backends that the model knows nothing of; None makes those an error.
+    device
+        The machine (or its fingerprint) to predict for; None is this one.
 
     Attributes
     ----------
@@ -61,7 +64,8 @@ class LearnedEstimator(Trainable):
 
         Raises
         ------
-        CollageError: the model cannot be read, or is of another device or set of backends.
+        CollageError
+            The model cannot be read, or is of another device or set of backends.
         """
         model = self.model_
         device = self._fingerprint()

@@ -40,11 +40,16 @@ class MeasuredEstimator(CostEstimator):
 
     Parameters
     ----------
-    records: a database or the path of one; None is the default one in the user's cache folder.
-    protocol: how to time; None is the default of the backends' device (`collage.measure.protocol`).
-    build_jobs: processes that compile at the same time; None is one per processor.
-    timeout_s: seconds after which a candidate that does not compile, load or answer is Invalid.
-    reporter: shows progress.
+    records
+        A database or the path of one; None is the default one in the user's cache folder.
+    protocol
+        How to time; None is the default of the backends' device (`collage.measure.protocol`).
+    build_jobs
+        Processes that compile at the same time; None is one per processor.
+    timeout_s
+        Seconds after which a candidate that does not compile, load or answer is Invalid.
+    reporter
+        Shows progress.
     """
 
     def __init__(

@@ -39,11 +39,15 @@ class ReplayEstimator(CostEstimator):
 
     Parameters
     ----------
-    records: a benchmark log (JSON lines, plain or gzip) or a records database, as a path, an open database, or a
-        sequence of these; None is the default database in the user's cache folder.
-    fallback: asked, in one batch, for the workloads that no record matches; None makes them Unknown, with the reason.
-    device: the machine (or its fingerprint) whose records are served; None when the logs are of one device.
-    protocol: how the costs to serve were measured; None when the logs' candidates were all measured in one way.
+    records
+        A benchmark log (JSON lines, plain or gzip) or a records database, as a path, an open database, or a sequence of
+        these; None is the default database in the user's cache folder.
+    fallback
+        Asked, in one batch, for the workloads that no record matches; None makes them Unknown, with the reason.
+    device
+        The machine (or its fingerprint) whose records are served; None when the logs are of one device.
+    protocol
+        How the costs to serve were measured; None when the logs' candidates were all measured in one way.
     """
 
     def __init__(
@@ -69,7 +73,8 @@ class ReplayEstimator(CostEstimator):
 
         Raises
         ------
-        RecordsError: a log is missing, damaged or empty, or holds several devices or protocols and none was chosen.
+        RecordsError
+            A log is missing, damaged or empty, or holds several devices or protocols and none was chosen.
         """
         if not workloads:
             return []
@@ -87,7 +92,8 @@ class ReplayEstimator(CostEstimator):
 
         Raises
         ------
-        RecordsError: as `estimate`.
+        RecordsError
+            As `estimate`.
         """
         return self.recorded_.transitions(backends, threads)
 

@@ -31,12 +31,16 @@ class BeamSearcher(DijkstraSearcher):
 
     Parameters
     ----------
-    width: partial covers kept per layer, at least 1. None keeps all: then it is `DijkstraSearcher`.
-    look_ahead: further moves by which states are ranked where a layer is cut, at least 0; each multiplies the time of
-        a cut by the number of moves to choose from. Without effect when `width` is None, where what is cut comes back.
-    time_limit_s: seconds that the search itself may take, after costing; the problem's own budget counts too. None for
-        no limit. As in `DijkstraSearcher`, a first, narrow pass always ends, so that there is an answer.
-    max_states: how many partial covers may be looked at; deterministic, unlike a time limit. None for no limit.
+    width
+        Partial covers kept per layer, at least 1. None keeps all: then it is `DijkstraSearcher`.
+    look_ahead
+        Further moves by which states are ranked where a layer is cut, at least 0; each multiplies the time of a cut by
+        the number of moves to choose from. Without effect when `width` is None, where what is cut comes back.
+    time_limit_s
+        Seconds that the search itself may take, after costing; the problem's own budget counts too. None for no limit.
+        As in `DijkstraSearcher`, a first, narrow pass always ends, so that there is an answer.
+    max_states
+        How many partial covers may be looked at; deterministic, unlike a time limit. None for no limit.
     """
 
     # A beam has no parameters for these; with intervals it costs lazily, as `DijkstraSearcher` does.
@@ -61,9 +65,12 @@ class BeamSearcher(DijkstraSearcher):
 
         Raises
         ------
-        ValueError: `width` is below 1 or `look_ahead` below 0.
-        NoCoverError: no cover of finite cost exists; the message names the nodes that no backend can run.
-        CollageError: every beam came to a dead end until the budget was spent.
+        ValueError
+            `width` is below 1 or `look_ahead` below 0.
+        NoCoverError
+            No cover of finite cost exists; the message names the nodes that no backend can run.
+        CollageError
+            Every beam came to a dead end until the budget was spent.
         """
         if (self.width is not None and self.width < 1) or self.look_ahead < 0:
             raise ValueError(f"{self!r}: `width` must be at least 1, or None, and `look_ahead` at least 0")

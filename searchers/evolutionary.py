@@ -41,22 +41,34 @@ class EvolutionarySearcher(Searcher):
 
     Parameters
     ----------
-    population: individuals from which parents are chosen.
-    generations: at most so many.
-    crossover, mutation: probability that a pair of offspring exchanges genes, and that one mutates.
-    gene_mutation: probability per gene of one that mutates.
-    tournament: of so many individuals, chosen at random, the best becomes a parent.
-    elites: best individuals that stay as they are.
-    distinct_covers: how many initial covers are the next best distinct ones by additive cost.
-    measured_per_generation: at most so many new placements are run per generation, cheapest by additive cost first;
-        each takes 10 to 20 seconds to compile and run. The initial covers are run in any case.
-    patience: generations without improvement after which the search stops.
-    finalists: how many of the quickest covers run once more at the end, where the problem offers it
+    population
+        Individuals from which parents are chosen.
+    generations
+        At most so many.
+    crossover, mutation
+        Probability that a pair of offspring exchanges genes, and that one mutates.
+    gene_mutation
+        Probability per gene of one that mutates.
+    tournament
+        Of so many individuals, chosen at random, the best becomes a parent.
+    elites
+        Best individuals that stay as they are.
+    distinct_covers
+        How many initial covers are the next best distinct ones by additive cost.
+    measured_per_generation
+        At most so many new placements are run per generation, cheapest by additive cost first; each takes 10 to 20
+        seconds to compile and run. The initial covers are run in any case.
+    patience
+        Generations without improvement after which the search stops.
+    finalists
+        How many of the quickest covers run once more at the end, where the problem offers it
         (`SearchProblem.fresh_latencies`).
-    time_limit_s: seconds that the search may take; the problem's own budget counts too. None for no limit. A batch
-        that has begun is finished.
-    checkpoint: path of a JSON file, written after each generation; where it exists, the search goes on from it. Used
-        only where latencies are measured.
+    time_limit_s
+        Seconds that the search may take; the problem's own budget counts too. None for no limit. A batch that has begun
+        is finished.
+    checkpoint
+        Path of a JSON file, written after each generation; where it exists, the search goes on from it. Used only where
+        latencies are measured.
     """
 
     def __init__(
@@ -93,8 +105,10 @@ class EvolutionarySearcher(Searcher):
         """
         Raises
         ------
-        NoCoverError: see `Searcher.search`.
-        CollageError: a parameter makes no sense, or the checkpoint is damaged or belongs to another search.
+        NoCoverError
+            See `Searcher.search`.
+        CollageError
+            A parameter makes no sense, or the checkpoint is damaged or belongs to another search.
         """
         self._check_parameters()
         limit = self.time_limit_s if self.time_limit_s is not None else float("inf")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import importlib.util
 import os
@@ -197,3 +198,19 @@ def test_the_python_examples_of_the_readme_run(tmp_path: Path) -> None:
         )
         assert done.returncode == 0, done.stderr[-3000:]
     assert (tmp_path / "plan.json").is_file()
+
+
+_SECTION = re.compile(r"^(?:Parameters|Attributes|Raises)\n-+\n(.*?)(?=\n\n|\Z)", re.MULTILINE | re.DOTALL)
+_OLD_ENTRY = re.compile(r"^[\w*`][\w*`., ]*: \S")
+
+
+@pytest.mark.parametrize("package", _PACKAGES)
+def test_docstrings_have_the_form_that_numpydoc_parses(package: str) -> None:
+    """A name on a line of its own, and its description indented below."""
+    wrong = []
+    for path in (_ROOT / package).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+                lines = "\n".join(_SECTION.findall(ast.get_docstring(node) or "")).splitlines()
+                wrong += [f"{path.relative_to(_ROOT)}: {line}" for line in lines if _OLD_ENTRY.match(line)]
+    assert wrong == []

@@ -78,7 +78,8 @@ class Regressed(PerBackend):
 
     Parameters
     ----------
-    regressor: makes an untrained scikit-learn regressor.
+    regressor
+        Makes an untrained scikit-learn regressor.
     """
 
     def __init__(self, regressor: Callable[[], Any]) -> None:

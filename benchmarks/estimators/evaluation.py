@@ -39,13 +39,20 @@ class Evaluation:
 
     Attributes
     ----------
-    networks: all that records are attributed to.
-    records: by structure, backend and composites.
-    designed: which of them are of designed blocks.
-    transitions: recorded seconds per ordered pair of backends.
-    run: whether placements are run end to end as well.
-    keep: folder that learned models are saved in, by the name of the network that each was trained without.
-    results: take what is found.
+    networks
+        All that records are attributed to.
+    records
+        By structure, backend and composites.
+    designed
+        Which of them are of designed blocks.
+    transitions
+        Recorded seconds per ordered pair of backends.
+    run
+        Whether placements are run end to end as well.
+    keep
+        Folder that learned models are saved in, by the name of the network that each was trained without.
+    results
+        Take what is found.
     """
 
     networks: Sequence[Network | Belongings]

@@ -58,9 +58,12 @@ class Network:
 
     Parameters
     ----------
-    name: a workload of the benchmark.
-    backends: name -> backend.
-    threads: number of threads of the deployment.
+    name
+        A workload of the benchmark.
+    backends
+        Name -> backend.
+    threads
+        Number of threads of the deployment.
     """
 
     def __init__(self, name: str, backends: Mapping[str, Backend], threads: int) -> None:
@@ -125,7 +128,8 @@ def recorded_candidates(sources: Iterable[Path], threads: int) -> dict[Key, Reco
 
     Raises
     ------
-    RecordsError: a source cannot be read, there is nothing in it, or the records are of several devices or protocols.
+    RecordsError
+        A source cannot be read, there is nothing in it, or the records are of several devices or protocols.
     """
     candidates = (
         ((key.structure, key.backend, key.composites), record)
@@ -154,8 +158,10 @@ class Fold:
 
     Attributes
     ----------
-    groups: of each training record, the network that it belongs to (the first of several), or `NO_NETWORK`.
-    designed: of each training record, whether it is of no network (`of_no_network`).
+    groups
+        Of each training record, the network that it belongs to (the first of several), or `NO_NETWORK`.
+    designed
+        Of each training record, whether it is of no network (`of_no_network`).
     """
 
     tested: str
@@ -175,13 +181,17 @@ def leave_out(
 
     Parameters
     ----------
-    tested, networks: see above.
-    records: of all networks, and of none.
-    designed: which of them are of designed blocks: of these, only the structures of the tested network are left out.
+    tested, networks
+        See above.
+    records
+        Of all networks, and of none.
+    designed
+        Which of them are of designed blocks: of these, only the structures of the tested network are left out.
 
     Raises
     ------
-    RecordsError: there is no valid record of the network, or none besides.
+    RecordsError
+        There is no valid record of the network, or none besides.
     """
     named = frozenset().union(*(network.structures for network in networks))
     elsewhere = frozenset().union(*(network.skeletons for network in networks if network.name != tested.name))

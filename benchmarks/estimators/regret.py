@@ -42,9 +42,11 @@ class Regret:
 
     Attributes
     ----------
-    additive: recorded cost of the placement by prediction over that of the placement by records; at least 1 where
-        searches are exact, infinite when it holds a candidate that its backend could not run.
-    predicted, recorded: the two placements.
+    additive
+        Recorded cost of the placement by prediction over that of the placement by records; at least 1 where searches
+        are exact, infinite when it holds a candidate that its backend could not run.
+    predicted, recorded
+        The two placements.
     """
 
     additive: float
@@ -61,8 +63,10 @@ class Placements:
 
     Parameters
     ----------
-    costs: the recorded ones.
-    transitions: recorded seconds per ordered pair of backends.
+    costs
+        The recorded ones.
+    transitions
+        Recorded seconds per ordered pair of backends.
     """
 
     def __init__(self, network: Network, costs: Mapping[Key, Cost], transitions: Transitions) -> None:
@@ -79,12 +83,15 @@ class Placements:
 
         Parameters
         ----------
-        predicted: of each candidate that has a record; NaN where nothing is known.
-        spreads: half the widths of the intervals of those; None is exact.
+        predicted
+            Of each candidate that has a record; NaN where nothing is known.
+        spreads
+            Half the widths of the intervals of those; None is exact.
 
         Raises
         ------
-        CollageError: the candidates that have a record do not cover the network.
+        CollageError
+            The candidates that have a record do not cover the network.
         """
         if self._best is None:
             self._best = DijkstraSearcher().search(self._recorded)
@@ -111,7 +118,8 @@ def end_to_end(
 
     Raises
     ------
-    CollageError: one of the two does not run, or gives wrong numbers.
+    CollageError
+        One of the two does not run, or gives wrong numbers.
     """
     if set(placement) == set(by_records):
         return 1.0, 1.0, 1.0

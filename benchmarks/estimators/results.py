@@ -26,9 +26,12 @@ class Outcome:
 
     Attributes
     ----------
-    predicted, recorded, low, high: backend -> seconds of each candidate; the intervals' ends where there are any.
-    pairs: how often the faster backend was predicted.
-    regrets, ratios: network -> additive, and end-to-end, regret.
+    predicted, recorded, low, high
+        Backend -> seconds of each candidate; the intervals' ends where there are any.
+    pairs
+        How often the faster backend was predicted.
+    regrets, ratios
+        Network -> additive, and end-to-end, regret.
     """
 
     predicted: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
@@ -45,8 +48,10 @@ class Results:
 
     Parameters
     ----------
-    path: of the file; continued when it exists.
-    settings: what is evaluated, JSON-ready; a file of other settings is not continued.
+    path
+        Of the file; continued when it exists.
+    settings
+        What is evaluated, JSON-ready; a file of other settings is not continued.
     """
 
     def __init__(self, path: Path, settings: Mapping[str, Any]) -> None:

@@ -21,11 +21,16 @@ class Scores:
 
     Attributes
     ----------
-    count: number of predictions.
-    median_ape, mape: median and mean of the absolute percentage error |predicted / recorded - 1|, as a share.
-    within_10, within_20: share of predictions with an error of at most 10%, 20%.
-    spearman: rank correlation with what was recorded; NaN where either does not vary.
-    coverage: share of recorded latencies inside the predicted interval; NaN without intervals.
+    count
+        Number of predictions.
+    median_ape, mape
+        Median and mean of the absolute percentage error |predicted / recorded - 1|, as a share.
+    within_10, within_20
+        Share of predictions with an error of at most 10%, 20%.
+    spearman
+        Rank correlation with what was recorded; NaN where either does not vary.
+    coverage
+        Share of recorded latencies inside the predicted interval; NaN without intervals.
     """
 
     count: int
@@ -42,7 +47,8 @@ def score(predicted: Latencies, recorded: Latencies, interval: tuple[Latencies, 
 
     Raises
     ------
-    ValueError: there are no predictions, or not as many as records, or a recorded latency is not positive.
+    ValueError
+        There are no predictions, or not as many as records, or a recorded latency is not positive.
     """
     given, seen = np.asarray(predicted, dtype=float), np.asarray(recorded, dtype=float)
     if given.shape != seen.shape or not seen.size:
@@ -97,9 +103,11 @@ def pairwise(
 
     Parameters
     ----------
-    predicted, recorded: (sub-graph, backend) -> seconds; both have the same keys.
-    margin: pairs whose slower one takes at most this share longer are nobody's win, and not asked about. A prediction
-        that is a tie is wrong.
+    predicted, recorded
+        (sub-graph, backend) -> seconds; both have the same keys.
+    margin
+        Pairs whose slower one takes at most this share longer are nobody's win, and not asked about. A prediction that
+        is a tie is wrong.
     """
     measured: dict[str, list[str]] = defaultdict(list)
     for sub_graph, backend in recorded:

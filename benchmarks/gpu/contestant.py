@@ -29,12 +29,18 @@ class Load:
 
     Attributes
     ----------
-    name: of a peer, or anything else for a model of ours.
-    network, dtype, batch: what `benchmarks.workloads.build` is asked for.
-    library: of a model of ours: path of the compiled model.
-    device: "cuda" or "cpu".
-    precision: of float32 products, "float32" or "tf32".
-    seed: of the inputs.
+    name
+        Of a peer, or anything else for a model of ours.
+    network, dtype, batch
+        What `benchmarks.workloads.build` is asked for.
+    library
+        Of a model of ours: path of the compiled model.
+    device
+        "cuda" or "cpu".
+    precision
+        Of float32 products, "float32" or "tf32".
+    seed
+        Of the inputs.
     """
 
     name: str

@@ -62,8 +62,10 @@ class Isolated:
 
         Raises
         ------
-        TimeoutError: there is none by then.
-        RuntimeError: the function raised something, or the process ended without an answer.
+        TimeoutError
+            There is none by then.
+        RuntimeError
+            The function raised something, or the process ended without an answer.
         """
         try:
             if not self._connection.poll(max(0.0, deadline - time.monotonic())):

@@ -29,14 +29,21 @@ class Step:
 
     Attributes
     ----------
-    kind: "tune" or "race".
-    network, dtype, batch: what on.
-    variant: of "tune", the searcher; of "race", which race.
-    needs: steps of the same network that have to be "ok" before, as (kind, variant).
-    contenders: of a race; each has a row of its own.
-    least_s, most_s: not worth starting with less time than this, and stopped after this, in seconds.
-    resumable: what it found is not lost when it is stopped, and the next attempt is the shorter for it. It may take all
-        the time that is left, and is given up when it was stopped after `most_s` or more and had found nothing.
+    kind
+        "tune" or "race".
+    network, dtype, batch
+        What on.
+    variant
+        Of "tune", the searcher; of "race", which race.
+    needs
+        Steps of the same network that have to be "ok" before, as (kind, variant).
+    contenders
+        Of a race; each has a row of its own.
+    least_s, most_s
+        Not worth starting with less time than this, and stopped after this, in seconds.
+    resumable
+        What it found is not lost when it is stopped, and the next attempt is the shorter for it. It may take all the
+        time that is left, and is given up when it was stopped after `most_s` or more and had found nothing.
     """
 
     kind: str
@@ -122,10 +129,13 @@ def run(
 
     Parameters
     ----------
-    runner: (step with the contenders that are left, seconds that it may take) -> contender -> result with a `status`;
-        of a resumable step that was stopped also `new_records`, how much it found. It keeps to its time.
-    report: called with one line for every step and row.
-    after: called after every step, to copy away what is there.
+    runner
+        (step with the contenders that are left, seconds that it may take) -> contender -> result with a `status`; of a
+        resumable step that was stopped also `new_records`, how much it found. It keeps to its time.
+    report
+        Called with one line for every step and row.
+    after
+        Called after every step, to copy away what is there.
 
     A step that finds too little time left is passed over, and a shorter one behind it may still be taken. Where time
     ran out because of the budget, and not because of the step's own limit, or where the step can go on from what it

@@ -37,10 +37,14 @@ def peer(name: str, model: ModelProto, inputs: Sequence[np.ndarray], device: str
 
     Parameters
     ----------
-    name: one of `PEERS`.
-    model: the network in ONNX, static shapes.
-    device: "cuda" or "cpu".
-    precision: of float32 products: "float32", or "tf32".
+    name
+        One of `PEERS`.
+    model
+        The network in ONNX, static shapes.
+    device
+        "cuda" or "cpu".
+    precision
+        Of float32 products: "float32", or "tf32".
     """
     import torch
 

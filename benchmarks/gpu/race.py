@@ -39,9 +39,12 @@ class Result:
 
     Attributes
     ----------
-    status: "ok", "wrong", "failed", "timeout", or "skipped" where the time did not reach.
-    call, device: of each turn, the median over its runs; pipelined: of each turn, per run.
-    error: against float64, relative to the largest output.
+    status
+        "ok", "wrong", "failed", "timeout", or "skipped" where the time did not reach.
+    call, device
+        Of each turn, the median over its runs; pipelined: of each turn, per run.
+    error
+        Against float64, relative to the largest output.
     """
 
     status: str
@@ -84,7 +87,8 @@ def race(
 
     Raises
     ------
-    OutOfTime: there was none for the reference.
+    OutOfTime
+        There was none for the reference.
     """
     until = time.monotonic() + 0.8 * (deadline - time.monotonic())
     with ExitStack() as stack:

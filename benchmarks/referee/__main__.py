@@ -52,7 +52,8 @@ class Contestant:
 
         Raises
         ------
-        RuntimeError: it ends before it is loaded; its reason is on standard error.
+        RuntimeError
+            It ends before it is loaded; its reason is on standard error.
         """
         command = [sys.executable, "-m", "benchmarks.referee.contestant", kind, str(file), str(inputs), str(threads)]
         environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}

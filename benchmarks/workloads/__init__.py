@@ -62,7 +62,8 @@ def build(name: str, **options: Any) -> ModelProto:
 
     Raises
     ------
-    ValueError: no workload has this name; the message lists those there are.
+    ValueError
+        No workload has this name; the message lists those there are.
     """
     builders = {**WORKLOADS, **MORE, **SMALL}
     if name not in builders:

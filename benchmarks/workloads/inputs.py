@@ -22,7 +22,8 @@ def random_inputs(model: ModelProto, seed: int = 0) -> dict[str, NDArray[Any]]:
 
     Raises
     ------
-    ValueError: an input has a dynamic dimension or another element type.
+    ValueError
+        An input has a dynamic dimension or another element type.
     """
     rng = np.random.default_rng(seed)
     weights = {tensor.name for tensor in model.graph.initializer}

@@ -35,15 +35,22 @@ class Backend(ABC):
 
     Attributes
     ----------
-    name: as in `backends=[...]`, in records and in plans.
-    style: native, library or graph.
-    device: the DLPack device type that it runs on, "cpu" or "cuda".
-    priority: lower is preferred when costs tie or are unknown.
-    makes_blobs: whether its partitions become blobs (`engine_blob`) that an engine runs; False of native backends, and
-        of those whose `codegen` makes other runtime modules.
-    engine: of backends that make blobs: what runs them in a compiled model, a name of `collage.runtime.engines` or
+    name
+        As in `backends=[...]`, in records and in plans.
+    style
+        Native, library or graph.
+    device
+        The DLPack device type that it runs on, "cpu" or "cuda".
+    priority
+        Lower is preferred when costs tie or are unknown.
+    makes_blobs
+        Whether its partitions become blobs (`engine_blob`) that an engine runs; False of native backends, and of those
+        whose `codegen` makes other runtime modules.
+    engine
+        Of backends that make blobs: what runs them in a compiled model, a name of `collage.runtime.engines` or
         "package.module:attribute"; "" is the engine of the backend's own name.
-    incompatible: names of backends whose run-time libraries cannot live in one process with this one's.
+    incompatible
+        Names of backends whose run-time libraries cannot live in one process with this one's.
     """
 
     name: ClassVar[str]
@@ -114,7 +121,8 @@ class Backend(ABC):
 
         Raises
         ------
-        CodegenError: the backend cannot compile a function; the candidate becomes Invalid with this reason.
+        CodegenError
+            The backend cannot compile a function; the candidate becomes Invalid with this reason.
         """
         from collage.runtime.native import engine_module
 

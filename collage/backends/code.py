@@ -113,7 +113,8 @@ def closure(roots: Iterable[str]) -> list[Path]:
 
     Raises
     ------
-    FileNotFoundError: a root has no source file.
+    FileNotFoundError
+        A root has no source file.
     """
     waiting = list(dict.fromkeys(roots))
     packages = {name.partition(".")[0] for name in waiting} - {"collage"}

@@ -62,7 +62,8 @@ def read(bindings: Sequence[Binding]) -> Problem:
 
     Raises
     ------
-    Unsupported: the engine does not compute it.
+    Unsupported
+        The engine does not compute it.
     """
     problem = read_convolution(bindings)
     operands = problem.operands

@@ -14,15 +14,18 @@ def resolve_backends(wanted: Sequence[str | Backend] | None, device: str = "cpu"
 
     Parameters
     ----------
-    wanted: names or instances; a name that is not of the device stands for the name with the device's behind it, such
-        as "tvm" for "tvm-cuda". None is every backend of the device that is available here; a plug-in that does not
-        import is then passed over.
-    device: "cpu" or "cuda".
+    wanted
+        Names or instances; a name that is not of the device stands for the name with the device's behind it, such as
+        "tvm" for "tvm-cuda". None is every backend of the device that is available here; a plug-in that does not import
+        is then passed over.
+    device
+        "cpu" or "cuda".
 
     Raises
     ------
-    PluginError: a name is unknown. BackendUnavailableError: one that was asked for cannot be used here or is of another
-        device, or none can be used.
+    PluginError
+        A name is unknown. BackendUnavailableError: one that was asked for cannot be used here or is of another device,
+        or none can be used.
     """
     found = available_backends(device) if wanted is None else [_of_device(b, device) for b in wanted]
     for backend in found:

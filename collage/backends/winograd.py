@@ -61,7 +61,8 @@ def read(bindings: Sequence[Binding]) -> Problem:
 
     Raises
     ------
-    Unsupported: the engine does not compute it.
+    Unsupported
+        The engine does not compute it.
     """
     problem = read_convolution(bindings)
     settings, weights, bias = problem.settings, problem.operands["w"], problem.operands.get("bias")

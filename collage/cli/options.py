@@ -114,11 +114,13 @@ def require_writable(outputs: Mapping[str, Path | None], inputs: Mapping[str, Pa
 
     Parameters
     ----------
-    outputs, inputs: option -> path; None where the option is not given.
+    outputs, inputs
+        Option -> path; None where the option is not given.
 
     Raises
     ------
-    CollageError: one cannot be written; the message names the option, the path and the reason. Nothing is left behind.
+    CollageError
+        One cannot be written; the message names the option, the path and the reason. Nothing is left behind.
     """
     seen = {path.resolve(): option for option, path in inputs.items() if path is not None}
     for option, path in outputs.items():

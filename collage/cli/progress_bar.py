@@ -22,8 +22,10 @@ class ProgressBar(Reporter):
 
     Parameters
     ----------
-    stream: where to; whether it is a terminal decides between bar and lines.
-    line_interval_s: seconds between two lines of one stage.
+    stream
+        Where to; whether it is a terminal decides between bar and lines.
+    line_interval_s
+        Seconds between two lines of one stage.
     """
 
     def __init__(self, stream: TextIO, line_interval_s: float = 15.0) -> None:

@@ -157,7 +157,8 @@ def configured_backends(
 
     Raises
     ------
-    CollageError: the device or a name is unknown, or schedules are to be tried and TVM is not among the backends.
+    CollageError
+        The device or a name is unknown, or schedules are to be tried and TVM is not among the backends.
     """
     from collage.backends.resolve import available_backends
     from collage.errors import CollageError

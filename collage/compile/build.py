@@ -53,7 +53,8 @@ class CompiledExecutable:
 
         Raises
         ------
-        CollageError: the file cannot be written, or there is no host compiler to link it with.
+        CollageError
+            The file cannot be written, or there is no host compiler to link it with.
         """
         target = Path(path)
         # Libraries that register the engine module must never be unmapped while the process lives.
@@ -83,7 +84,8 @@ def write_blob(backend: Backend, function: Any, threads: int, folder: Path) -> B
 
     Raises
     ------
-    CodegenError: the backend cannot take the function.
+    CodegenError
+        The backend cannot take the function.
     """
     symbol = str(function.attrs["global_symbol"])
     path = folder / f"{symbol}.blob"
@@ -101,14 +103,19 @@ def build(
 
     Parameters
     ----------
-    partitioned: Relax module whose `main` calls `Primitive` and `Codegen` functions.
-    backends: those that appear in it.
-    threads: number of threads of the deployment.
-    metadata: more that the model should say of itself when it is loaded (the plan, versions).
+    partitioned
+        Relax module whose `main` calls `Primitive` and `Codegen` functions.
+    backends
+        Those that appear in it.
+    threads
+        Number of threads of the deployment.
+    metadata
+        More that the model should say of itself when it is loaded (the plan, versions).
 
     Raises
     ------
-    CodegenError: a backend, or TVM, cannot compile its part; the message says which and why.
+    CodegenError
+        A backend, or TVM, cannot compile its part; the message says which and why.
     """
     by_name = {backend.name: backend for backend in backends}
     engines = [by_name[name].engine_name for name in codegen_names(partitioned) if by_name[name].makes_blobs]
@@ -125,7 +132,8 @@ def build_untouched(
 
     Raises
     ------
-    CodegenError: TVM cannot compile the network.
+    CodegenError
+        TVM cannot compile the network.
     """
     info = _metadata(module, threads, device, metadata or {})
     executable = compile_untouched(module, threads, [native.metadata_module(info)], device)
@@ -158,7 +166,8 @@ def compile_partitioned(
 
     Raises
     ------
-    CodegenError: a backend, or TVM, cannot compile its part.
+    CodegenError
+        A backend, or TVM, cannot compile its part.
     """
     by_name = {backend.name: backend for backend in backends}
     used = codegen_names(module)
@@ -184,7 +193,8 @@ def device_of_backends(backends: Iterable[Backend]) -> str:
 
     Raises
     ------
-    CodegenError: they run on several.
+    CodegenError
+        They run on several.
     """
     devices = sorted({backend.device for backend in backends})
     if len(devices) > 1:

@@ -79,9 +79,12 @@ def apply(
 
     Parameters
     ----------
-    module: the canonical module that `graph` was read from.
-    ordered: a cover in execution order (`Partitioning.candidates`).
-    backends: name -> backend, for the style of each partition.
+    module
+        The canonical module that `graph` was read from.
+    ordered
+        A cover in execution order (`Partitioning.candidates`).
+    backends
+        Name -> backend, for the style of each partition.
     """
     main = module["main"]
     writer = _MainWriter(graph, main, graph.escaping)
@@ -137,10 +140,14 @@ class Partition:
 
     Attributes
     ----------
-    function: Relax function with the attributes of its style.
-    inputs: nodes that its call reads, in parameter order.
-    weights: constants that follow as parameters; native partitions only.
-    outputs: nodes that it gives.
+    function
+        Relax function with the attributes of its style.
+    inputs
+        Nodes that its call reads, in parameter order.
+    weights
+        Constants that follow as parameters; native partitions only.
+    outputs
+        Nodes that it gives.
     """
 
     function: Any

@@ -30,9 +30,12 @@ class Round:
 
     Attributes
     ----------
-    partitioning: the placement, with the cost that it was searched with.
-    isolated: seconds, sum of what its partitions cost alone, transitions included; NaN where one is not known.
-    confirmation: what was seen end to end, of it and of its baselines.
+    partitioning
+        The placement, with the cost that it was searched with.
+    isolated
+        Seconds, sum of what its partitions cost alone, transitions included; NaN where one is not known.
+    confirmation
+        What was seen end to end, of it and of its baselines.
     """
 
     partitioning: Partitioning
@@ -59,10 +62,14 @@ class Refined:
 
     Attributes
     ----------
-    rounds: the placements that were run.
-    best: which of them is the answer.
-    problem: with the corrected costs, in seconds of the first round's machine.
-    corrected: seconds, the sum of the answer's corrected costs, on the machine as fast as it was in the answer's round.
+    rounds
+        The placements that were run.
+    best
+        Which of them is the answer.
+    problem
+        With the corrected costs, in seconds of the first round's machine.
+    corrected
+        Seconds, the sum of the answer's corrected costs, on the machine as fast as it was in the answer's round.
     """
 
     rounds: tuple[Round, ...]
@@ -131,12 +138,18 @@ def refine(
 
     Parameters
     ----------
-    problem: with isolated costs.
-    searches: each finds placements for corrected costs, None where there is none; one is done when the next begins.
-    found: the placement searched with isolated costs.
-    baselines: name -> placement that takes part in every round, and whose partitions teach the corrections too.
-    run: runs placements interleaved, `SEARCHED` among them.
-    rounds: how often each search may be repeated.
+    problem
+        With isolated costs.
+    searches
+        Each finds placements for corrected costs, None where there is none; one is done when the next begins.
+    found
+        The placement searched with isolated costs.
+    baselines
+        Name -> placement that takes part in every round, and whose partitions teach the corrections too.
+    run
+        Runs placements interleaved, `SEARCHED` among them.
+    rounds
+        How often each search may be repeated.
 
     Returns
     -------

@@ -36,13 +36,18 @@ class Artifact:
 
     Attributes
     ----------
-    library: path of the shared library with the VM's bytecode and the native kernels.
-    weights: paths of `.npy` files that follow the inputs as arguments of `main`.
-    blobs: what the engines run; their symbols are what the library calls.
-    warm_up: the probe on the same backend, run before every cold sample to wake its threads; None leaves them as they
-        are.
-    device: the kind of device that it runs on.
-    tolerance: of its backends' precision (`Backend.tolerance`); the protocol's counts where that is wider.
+    library
+        Path of the shared library with the VM's bytecode and the native kernels.
+    weights
+        Paths of `.npy` files that follow the inputs as arguments of `main`.
+    blobs
+        What the engines run; their symbols are what the library calls.
+    warm_up
+        The probe on the same backend, run before every cold sample to wake its threads; None leaves them as they are.
+    device
+        The kind of device that it runs on.
+    tolerance
+        Of its backends' precision (`Backend.tolerance`); the protocol's counts where that is wider.
     """
 
     library: str
@@ -80,7 +85,8 @@ def prepare(workload: Workload, directory: Path) -> Preparation:
 
     Raises
     ------
-    CodegenError: the backend cannot take the sub-graph.
+    CodegenError
+        The backend cannot take the sub-graph.
     """
     directory.mkdir(parents=True, exist_ok=True)
     graph, partition = _partition(workload)

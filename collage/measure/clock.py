@@ -206,7 +206,8 @@ def remark(reason: str, samples: Sequence[float], before: float | None, after: f
 
     Parameters
     ----------
-    before, after: MHz; None where they are not known.
+    before, after
+        MHz; None where they are not known.
     """
     warnings, parts = [], [reason]
     if before and after:

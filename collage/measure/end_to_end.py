@@ -26,7 +26,8 @@ def prepare_plan(partitioned: Any, backends: Sequence[Backend], threads: int, fo
 
     Raises
     ------
-    CodegenError: a backend, or TVM, cannot compile its part.
+    CodegenError
+        A backend, or TVM, cannot compile its part.
     """
     folder.mkdir(parents=True)
     by_name = {backend.name: backend for backend in backends}

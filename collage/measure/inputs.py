@@ -44,7 +44,8 @@ def random_inputs(module: Any, seed: int = 0, function: str = "main") -> list[np
 
     Parameters
     ----------
-    module: canonical Relax module with static shapes.
+    module
+        Canonical Relax module with static shapes.
     """
     func = module[function]
     bounds = _index_bounds(func)

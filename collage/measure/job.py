@@ -21,11 +21,16 @@ class Job:
 
     Attributes
     ----------
-    artifacts: what is timed. Events name an artifact by its position here.
-    inputs, expected: paths of `.npy` files: the inputs, and the outputs of a correct artifact.
-    protocol: how to time.
-    threads: number of threads of the deployment.
-    device: the kind of device that all of them run on.
+    artifacts
+        What is timed. Events name an artifact by its position here.
+    inputs, expected
+        Paths of `.npy` files: the inputs, and the outputs of a correct artifact.
+    protocol
+        How to time.
+    threads
+        Number of threads of the deployment.
+    device
+        The kind of device that all of them run on.
     """
 
     artifacts: tuple[Artifact, ...]

@@ -30,11 +30,15 @@ class LoadedArtifact:
 
     Attributes
     ----------
-    vm, watched: virtual machines; the second one has the stopwatch, and launches call by call what the first one has in
-        CUDA graphs.
-    inputs, pristine: tensors on the device, and copies of them there that nothing writes to; none on the CPU.
-    warm_up: wakes the threads of the artifact's backend before a cold sample; None leaves them as they are.
-    runs_per_sample, host_seconds: how a device's clock times it; 0 until it has been run.
+    vm, watched
+        Virtual machines; the second one has the stopwatch, and launches call by call what the first one has in CUDA
+        graphs.
+    inputs, pristine
+        Tensors on the device, and copies of them there that nothing writes to; none on the CPU.
+    warm_up
+        Wakes the threads of the artifact's backend before a cold sample; None leaves them as they are.
+    runs_per_sample, host_seconds
+        How a device's clock times it; 0 until it has been run.
     """
 
     def __init__(

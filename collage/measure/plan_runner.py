@@ -35,12 +35,18 @@ class PlanRunner:
 
     Parameters
     ----------
-    module, graph: the canonical module and its graph.
-    backends: those that may appear, by name.
-    threads: number of threads of the deployment.
-    inputs, expected: what the network is run on, and what a correct placement gives.
-    protocol: how to time.
-    device: the kind of device that all backends run on.
+    module, graph
+        The canonical module and its graph.
+    backends
+        Those that may appear, by name.
+    threads
+        Number of threads of the deployment.
+    inputs, expected
+        What the network is run on, and what a correct placement gives.
+    protocol
+        How to time.
+    device
+        The kind of device that all backends run on.
     """
 
     def __init__(

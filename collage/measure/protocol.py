@@ -12,22 +12,33 @@ class Protocol:
 
     Attributes
     ----------
-    weights: "cold" overwrites the caches before every sample, wakes the backend's threads and brings the activations
-        back, as in a network where weights stream from memory and the producer has just written its result; "hot"
-        repeats without that.
-    warmup: rounds that are not counted.
-    discard: runs at the beginning of every turn that are not counted. They absorb the cache state that the artifact
-        before left behind, and the waking of threads.
-    min_samples, max_samples: of every candidate that is not stopped early.
-    relative: stop when the half-width of the median's 95% confidence interval is below this share of the median.
-    time_limit_s: seconds that one job may be sampled for once all artifacts have `min_samples`.
-    slow_factor: an artifact this many times slower than the fastest is stopped with the samples it has.
-    evict_bytes: bytes overwritten per core before a cold sample.
-    span: "kernels" times from the first to the last kernel inside the virtual machine; "call" times the whole call,
-        from Python, and every turn has one more run, with a stopwatch around each of its calls; plans that may
-        still be the fastest are sampled beyond the limits, until they are distinguished.
-    tolerance: largest absolute error over largest absolute reference value; beyond it the candidate is Invalid.
-    version: of the procedure itself.
+    weights
+        "cold" overwrites the caches before every sample, wakes the backend's threads and brings the activations back,
+        as in a network where weights stream from memory and the producer has just written its result; "hot" repeats
+        without that.
+    warmup
+        Rounds that are not counted.
+    discard
+        Runs at the beginning of every turn that are not counted. They absorb the cache state that the artifact before
+        left behind, and the waking of threads.
+    min_samples, max_samples
+        Of every candidate that is not stopped early.
+    relative
+        Stop when the half-width of the median's 95% confidence interval is below this share of the median.
+    time_limit_s
+        Seconds that one job may be sampled for once all artifacts have `min_samples`.
+    slow_factor
+        An artifact this many times slower than the fastest is stopped with the samples it has.
+    evict_bytes
+        Bytes overwritten per core before a cold sample.
+    span
+        "kernels" times from the first to the last kernel inside the virtual machine; "call" times the whole call, from
+        Python, and every turn has one more run, with a stopwatch around each of its calls; plans that may still be the
+        fastest are sampled beyond the limits, until they are distinguished.
+    tolerance
+        Largest absolute error over largest absolute reference value; beyond it the candidate is Invalid.
+    version
+        Of the procedure itself.
     """
 
     weights: Literal["cold", "hot"] = "cold"
@@ -65,11 +76,15 @@ class DeviceProtocol(Protocol):
 
     Attributes
     ----------
-    clock: what takes the time.
-    batch_s: seconds of device time that one sample holds at least: runs are repeated, because events resolve half a
+    clock
+        What takes the time.
+    batch_s
+        Seconds of device time that one sample holds at least: runs are repeated, because events resolve half a
         microsecond.
-    batch_limit: runs that one sample holds at most.
-    evict_bytes: bytes of device memory overwritten before a cold run, at least twice the last-level cache.
+    batch_limit
+        Runs that one sample holds at most.
+    evict_bytes
+        Bytes of device memory overwritten before a cold run, at least twice the last-level cache.
     """
 
     clock: str = "cuda events"

@@ -39,10 +39,14 @@ class ReferenceRun:
 
     Parameters
     ----------
-    module, graph: the canonical module and its dataflow graph.
-    threads: of TVM's pool.
-    inputs: one array per input; None makes legal random ones with `seed`.
-    scheduled: False computes on plain, unscheduled kernels, in float64 where TVM can: up to a hundred times slower, and
+    module, graph
+        The canonical module and its dataflow graph.
+    threads
+        Of TVM's pool.
+    inputs
+        One array per input; None makes legal random ones with `seed`.
+    scheduled
+        False computes on plain, unscheduled kernels, in float64 where TVM can: up to a hundred times slower, and
         certain.
     """
 
@@ -72,7 +76,8 @@ class ReferenceRun:
 
         Raises
         ------
-        ModelInputError: the arrays given do not fit the network.
+        ModelInputError
+            The arrays given do not fit the network.
         """
         if self._given is None:
             return random_inputs(self.module, self.seed)

@@ -55,9 +55,10 @@ class Runner:
 
     Parameters
     ----------
-    threads: number of threads of the deployment.
-    timeout_s: seconds without an event after which an artifact counts as hanging; they start when the process has
-        come up.
+    threads
+        Number of threads of the deployment.
+    timeout_s
+        Seconds without an event after which an artifact counts as hanging; they start when the process has come up.
     """
 
     def __init__(self, threads: int, timeout_s: float = 60.0) -> None:

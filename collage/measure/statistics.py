@@ -55,7 +55,8 @@ def median_interval(samples: Values, confidence: float = 0.95) -> tuple[float, f
 
     Raises
     ------
-    ValueError: no samples, or one that is not finite.
+    ValueError
+        No samples, or one that is not finite.
     """
     ordered = np.sort(_checked(samples))
     rank = interval_rank(len(ordered), confidence)
@@ -71,11 +72,15 @@ class Summary:
 
     Attributes
     ----------
-    median: in seconds.
-    spread: half-width of the confidence interval of the median, in seconds. Always finite, so that it can be stored:
-        with too few samples for an interval it is half their range, and for a single one the sample itself.
-    count: number of samples.
-    minimum: the fastest sample, in seconds.
+    median
+        In seconds.
+    spread
+        Half-width of the confidence interval of the median, in seconds. Always finite, so that it can be stored: with
+        too few samples for an interval it is half their range, and for a single one the sample itself.
+    count
+        Number of samples.
+    minimum
+        The fastest sample, in seconds.
     """
 
     median: float
@@ -118,7 +123,8 @@ def paired_ratio(a: Values, b: Values, confidence: float = 0.95) -> tuple[float,
 
     Raises
     ------
-    ValueError: different lengths, no samples, or one that is not finite and positive.
+    ValueError
+        Different lengths, no samples, or one that is not finite and positive.
     """
     first, second = _checked(a), _checked(b)
     if len(first) != len(second):

@@ -75,7 +75,8 @@ def run(job: Job, warm_ups: WarmUps, emit: Send) -> None:
 
     Raises
     ------
-    DeviceLost: an artifact, which has been reported, left the device in a state in which no other can run.
+    DeviceLost
+        An artifact, which has been reported, left the device in a state in which no other can run.
     """
     configure_threads(job.threads)
     clock, device = clock_of(job.device), device_of(job.device)

@@ -26,10 +26,14 @@ class WorkloadFactory:
 
     Parameters
     ----------
-    module, graph: the canonical module and its dataflow graph.
-    backends: name -> backend.
-    threads: number of threads of the deployment.
-    values: node indices -> the arrays that those nodes hold in a reference run of the network; None leaves workloads
+    module, graph
+        The canonical module and its dataflow graph.
+    backends
+        Name -> backend.
+    threads
+        Number of threads of the deployment.
+    values
+        Node indices -> the arrays that those nodes hold in a reference run of the network; None leaves workloads
         without samples.
     """
 

@@ -65,8 +65,9 @@ class RecordDatabase:
 
     Raises
     ------
-    RecordsError: from every method: the file is damaged, not a records database, of another schema version, locked by
-        another process for longer than `timeout_s` seconds, or cannot be read or written.
+    RecordsError
+        From every method: the file is damaged, not a records database, of another schema version, locked by another
+        process for longer than `timeout_s` seconds, or cannot be read or written.
     """
 
     def __init__(self, path: str | os.PathLike[str] | None = None, timeout_s: float = 30.0) -> None:

@@ -49,18 +49,29 @@ class RecordKey:
 
     Attributes
     ----------
-    kind: "candidate", "plan" or "transition".
-    structure: hash of what was measured: operators, attributes, shapes and dtypes (see `Workload.structure`).
-    backend: name of the backend; for a plan all of them, sorted, joined by "+"; for a transition "producer->consumer".
-    backend_version: version of the library behind it; where there are several, of each, joined likewise.
-    configuration: digest of the backend's settings (`Backend.configuration`).
-    composites: (label, positions of operators) of the library patterns inside; empty but for candidates.
-    device: fingerprint of the machine (`DeviceInfo.fingerprint`).
-    threads: number of threads of the deployment.
-    tvm_version: of the compiler and of the virtual machine that runs the result.
-    protocol: how it was measured, as canonical JSON: name, version and parameters such as cold or hot weights.
-    equivalent: configurations under which the same was built (`collage.backends.code`): a record of one of them serves
-        where there is none of this. No part of the key's identity.
+    kind
+        "candidate", "plan" or "transition".
+    structure
+        Hash of what was measured: operators, attributes, shapes and dtypes (see `Workload.structure`).
+    backend
+        Name of the backend; for a plan all of them, sorted, joined by "+"; for a transition "producer->consumer".
+    backend_version
+        Version of the library behind it; where there are several, of each, joined likewise.
+    configuration
+        Digest of the backend's settings (`Backend.configuration`).
+    composites
+        (label, positions of operators) of the library patterns inside; empty but for candidates.
+    device
+        Fingerprint of the machine (`DeviceInfo.fingerprint`).
+    threads
+        Number of threads of the deployment.
+    tvm_version
+        Of the compiler and of the virtual machine that runs the result.
+    protocol
+        How it was measured, as canonical JSON: name, version and parameters such as cold or hot weights.
+    equivalent
+        Configurations under which the same was built (`collage.backends.code`): a record of one of them serves where
+        there is none of this. No part of the key's identity.
     """
 
     kind: Kind
@@ -129,7 +140,8 @@ def keys_of(workloads: Sequence[Workload], device: Device, protocol: MeasuringPr
 
     Raises
     ------
-    RecordsError: a configuration or the protocol holds something that JSON cannot.
+    RecordsError
+        A configuration or the protocol holds something that JSON cannot.
     """
     backends = {id(workload.backend): workload.backend for workload in workloads}
     versions = {i: backend.version() for i, backend in backends.items()}
@@ -219,8 +231,9 @@ def canonical_json(value: Any) -> str:
 
     Raises
     ------
-    RecordsError: the value holds something that does not come back from JSON as it was: a number that is not finite, a
-        key that is not text, an object.
+    RecordsError
+        The value holds something that does not come back from JSON as it was: a number that is not finite, a key that
+        is not text, an object.
     """
     _check_json(value)
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)

@@ -39,11 +39,16 @@ class ImportCounts:
 
     Attributes
     ----------
-    read: whole records in the log; the sum of the next three.
-    added: records whose key was new.
-    updated: records newer than the database's of the same key, which they replaced.
-    unchanged: records that the database had, or had a newer one of.
-    torn: "" for a whole log; else one line that says what is missing at its end.
+    read
+        Whole records in the log; the sum of the next three.
+    added
+        Records whose key was new.
+    updated
+        Records newer than the database's of the same key, which they replaced.
+    unchanged
+        Records that the database had, or had a newer one of.
+    torn
+        "" for a whole log; else one line that says what is missing at its end.
     """
 
     read: int
@@ -60,7 +65,8 @@ def export_log(database: RecordDatabase, target: LogFile) -> int:
 
     Raises
     ------
-    RecordsError: the database cannot be read, or the log cannot be written.
+    RecordsError
+        The database cannot be read, or the log cannot be written.
     """
     if not isinstance(target, (str, os.PathLike)):
         return _write(database, target)
@@ -80,8 +86,9 @@ def import_log(database: RecordDatabase, source: LogFile) -> ImportCounts:
 
     Raises
     ------
-    RecordsError: the file cannot be read, is not a log, has another schema version, or has a malformed line that is not
-        its torn end (the message gives the line's number); or the database cannot be written.
+    RecordsError
+        The file cannot be read, is not a log, has another schema version, or has a malformed line that is not its torn
+        end (the message gives the line's number); or the database cannot be written.
     """
     reader, counts = _Reader(source), _Counts()
     with database.writing() as connection:

@@ -51,19 +51,32 @@ class Record:
 
     Attributes
     ----------
-    key: all that the cost depends on.
-    status: "ok", or "invalid" when the backend could not build or run it, or gave wrong numbers.
-    seconds: median latency; None when invalid.
-    spread: half-width of the confidence interval of the median, in seconds.
-    samples: number of timed samples behind the median.
-    timings: the samples themselves, in seconds to five digits, in the order in which they were taken; may be left out.
-    reason: why it is invalid, or why measuring stopped.
-    label: a short name for people.
-    operators: operator names in execution order.
-    description: the workload's structure as a JSON object, from which features can be computed later; may be left out.
-    device: the machine, as `DeviceInfo.as_dict` describes it; may be left out.
-    versions: of Python, TVM, Collage, the backend and so on.
-    timestamp: when it was measured, UTC, as `now()` writes it.
+    key
+        All that the cost depends on.
+    status
+        "ok", or "invalid" when the backend could not build or run it, or gave wrong numbers.
+    seconds
+        Median latency; None when invalid.
+    spread
+        Half-width of the confidence interval of the median, in seconds.
+    samples
+        Number of timed samples behind the median.
+    timings
+        The samples themselves, in seconds to five digits, in the order in which they were taken; may be left out.
+    reason
+        Why it is invalid, or why measuring stopped.
+    label
+        A short name for people.
+    operators
+        Operator names in execution order.
+    description
+        The workload's structure as a JSON object, from which features can be computed later; may be left out.
+    device
+        The machine, as `DeviceInfo.as_dict` describes it; may be left out.
+    versions
+        Of Python, TVM, Collage, the backend and so on.
+    timestamp
+        When it was measured, UTC, as `now()` writes it.
     """
 
     key: RecordKey
@@ -109,7 +122,8 @@ class Record:
 
         Raises
         ------
-        RecordsError: the cost is Unknown: there is nothing to record.
+        RecordsError
+            The cost is Unknown: there is nothing to record.
         """
         if cost.is_unknown:
             raise RecordsError(f"an unknown cost cannot be recorded: {label or key.structure}")

@@ -24,12 +24,18 @@ class PartitionRow:
 
     Attributes
     ----------
-    positions: where they stand among the partitions, in execution order, from 1.
-    backend: who runs them.
-    operators: shortened, for people.
-    cost: of one of them.
-    share: of all of them together, in the sum over all partitions; NaN when a cost is not known.
-    runner_up, margin: the next best backend on the same nodes, and how much slower it is; "" and NaN without one.
+    positions
+        Where they stand among the partitions, in execution order, from 1.
+    backend
+        Who runs them.
+    operators
+        Shortened, for people.
+    cost
+        Of one of them.
+    share
+        Of all of them together, in the sum over all partitions; NaN when a cost is not known.
+    runner_up, margin
+        The next best backend on the same nodes, and how much slower it is; "" and NaN without one.
     """
 
     positions: tuple[int, ...]

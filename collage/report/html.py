@@ -41,7 +41,8 @@ def write_html(plan: PlanData, path: Path, title: str) -> None:
 
     Raises
     ------
-    CollageError: the file cannot be written.
+    CollageError
+        The file cannot be written.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

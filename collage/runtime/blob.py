@@ -28,12 +28,15 @@ def pack(header: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> bytes:
 
     Parameters
     ----------
-    header: what the engine needs to know, JSON values only; "op" says what is computed. "tensors" is filled in here.
-    tensors: name -> array of any NumPy dtype, or of ml_dtypes' bfloat16; stored in C order.
+    header
+        What the engine needs to know, JSON values only; "op" says what is computed. "tensors" is filled in here.
+    tensors
+        Name -> array of any NumPy dtype, or of ml_dtypes' bfloat16; stored in C order.
 
     Raises
     ------
-    ValueError: the header has a "tensors" entry of its own.
+    ValueError
+        The header has a "tensors" entry of its own.
     """
     if "tensors" in header:
         raise ValueError('the header\'s "tensors" entry is made from the tensors')
@@ -59,7 +62,8 @@ def unpack(blob: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
 
     Raises
     ------
-    CompiledModelError: these bytes are not a whole blob.
+    CompiledModelError
+        These bytes are not a whole blob.
     """
     start = len(MAGIC) + _LENGTH.size
     if len(blob) < start or not blob.startswith(MAGIC):
@@ -84,11 +88,13 @@ def with_choice(blob: bytes, chosen: Mapping[str, Any]) -> bytes:
 
     Parameters
     ----------
-    chosen: what the engine's `choice` gave for this partition.
+    chosen
+        What the engine's `choice` gave for this partition.
 
     Raises
     ------
-    CompiledModelError: these bytes are not a whole blob.
+    CompiledModelError
+        These bytes are not a whole blob.
     """
     header, tensors = unpack(blob)
     del header["tensors"]

@@ -37,13 +37,19 @@ class DeviceInfo:
 
     Attributes
     ----------
-    kind: DLPack device type, "cpu" or "cuda".
-    model: the name that the maker gives it, with vendor, family, model and stepping where the system states them.
-    features: instruction sets that generated code can use, sorted; empty where the system does not list them; of a CUDA
+    kind
+        DLPack device type, "cpu" or "cuda".
+    model
+        The name that the maker gives it, with vendor, family, model and stepping where the system states them.
+    features
+        Instruction sets that generated code can use, sorted; empty where the system does not list them; of a CUDA
         device its compute capability and the size of its last-level cache.
-    cores: logical processors that this machine or container may use; multiprocessors of a CUDA device.
-    memory: bytes of its memory, 0 where it is not known; for people and for features, not part of the fingerprint.
-    os, arch: such as "Linux" and "x86_64".
+    cores
+        Logical processors that this machine or container may use; multiprocessors of a CUDA device.
+    memory
+        Bytes of its memory, 0 where it is not known; for people and for features, not part of the fingerprint.
+    os, arch
+        Such as "Linux" and "x86_64".
     """
 
     kind: str
@@ -71,7 +77,8 @@ def describe_device(kind: str = "cpu") -> DeviceInfo:
 
     Raises
     ------
-    CollageError: no device of this kind can be described.
+    CollageError
+        No device of this kind can be described.
     """
     if kind == "cuda":
         return _describe_cuda()

@@ -25,7 +25,8 @@ def device_of(kind: str) -> tvm.runtime.Device:
 
     Raises
     ------
-    CompiledModelError: the kind is unknown, or this machine has no such device.
+    CompiledModelError
+        The kind is unknown, or this machine has no such device.
     """
     if kind == "cpu":
         return tvm.cpu()

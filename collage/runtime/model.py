@@ -35,9 +35,12 @@ class CompiledModel:
 
     Attributes
     ----------
-    device: the kind of device that it runs on, "cpu" or "cuda".
-    inputs, outputs: what it takes and gives, in order.
-    metadata: what the compiling side wrote into the file: versions, threads, and the plan.
+    device
+        The kind of device that it runs on, "cpu" or "cuda".
+    inputs, outputs
+        What it takes and gives, in order.
+    metadata
+        What the compiling side wrote into the file: versions, threads, and the plan.
     """
 
     def __init__(self, module: Any, metadata: dict[str, Any]) -> None:
@@ -56,7 +59,8 @@ class CompiledModel:
 
         Raises
         ------
-        ModelInputError: wrong number of inputs, wrong shape, or wrong dtype.
+        ModelInputError
+            Wrong number of inputs, wrong shape, or wrong dtype.
         """
         matched = self._matched(inputs)
         if self.device != "cpu":
@@ -127,7 +131,8 @@ def load(path: str | Path) -> CompiledModel:
 
     Raises
     ------
-    CompiledModelError: the file is missing, is not a compiled model, or needs a run-time library that is not installed.
+    CompiledModelError
+        The file is missing, is not a compiled model, or needs a run-time library that is not installed.
     """
     file = Path(path)
     if not file.is_file():

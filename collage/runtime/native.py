@@ -46,9 +46,12 @@ def engine_module(engine: str, blobs: Mapping[str, bytes], options: Mapping[str,
 
     Parameters
     ----------
-    engine: name in `collage.runtime.engines`.
-    blobs: symbol -> what the engine makes the function of (an ONNX model, for graph-style backends).
-    options: given to the engine as JSON when the function is made (`threads`, ...).
+    engine
+        Name in `collage.runtime.engines`.
+    blobs
+        Symbol -> what the engine makes the function of (an ONNX model, for graph-style backends).
+    options
+        Given to the engine as JSON when the function is made (`threads`, ...).
     """
     return _module(
         "", [(symbol, engine, json.dumps(dict(options), sort_keys=True), blob) for symbol, blob in blobs.items()]

@@ -15,9 +15,12 @@ class TensorSpec:
 
     Attributes
     ----------
-    name: as in the original model; `output0`, `output1`, ... where the model gives its outputs no names.
-    shape: static extents; empty for a scalar.
-    dtype: as in NumPy, e.g. "float32".
+    name
+        As in the original model; `output0`, `output1`, ... where the model gives its outputs no names.
+    shape
+        Static extents; empty for a scalar.
+    dtype
+        As in NumPy, e.g. "float32".
     """
 
     name: str

@@ -51,9 +51,12 @@ def coalesced(
 
     Parameters
     ----------
-    partitioning: what a searcher answered: a cover, in execution order, with an acyclic quotient.
-    known: every candidate so far, with those found Invalid.
-    backends: name -> backend, at least those of the partitioning.
+    partitioning
+        What a searcher answered: a cover, in execution order, with an acyclic quotient.
+    known
+        Every candidate so far, with those found Invalid.
+    backends
+        Name -> backend, at least those of the partitioning.
 
     Returns
     -------

@@ -49,8 +49,10 @@ class BackendConformance(ABC):
 
     Attributes
     ----------
-    networks: name -> what builds a canonical module; the backend has to take something of at least one of them.
-    timeout_s: seconds after which a candidate that does not compile or answer has failed.
+    networks
+        Name -> what builds a canonical module; the backend has to take something of at least one of them.
+    timeout_s
+        Seconds after which a candidate that does not compile or answer has failed.
     """
 
     networks: ClassVar[Mapping[str, Network]] = NETWORKS

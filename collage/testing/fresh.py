@@ -24,7 +24,8 @@ def run(module: str, arguments: Sequence[str], payload: Any = None, hash_seed: s
 
     Raises
     ------
-    FreshProcessFailed: it failed (its last lines of standard error are in the message), or took too long.
+    FreshProcessFailed
+        It failed (its last lines of standard error are in the message), or took too long.
     """
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     command = [sys.executable, "-m", module, *arguments]

@@ -47,8 +47,10 @@ def trials(folder: Path, timeout_s: float) -> Iterator[Measure]:
 
     Parameters
     ----------
-    folder: for libraries, blobs and arrays.
-    timeout_s: seconds after which a candidate that does not compile or answer has failed.
+    folder
+        For libraries, blobs and arrays.
+    timeout_s
+        Seconds after which a candidate that does not compile or answer has failed.
     """
     with Runner(_THREADS, timeout_s) as runner:
         folders = (folder / f"trial{number}" for number in count())

@@ -44,9 +44,11 @@ class SearcherConformance(ParameterisedConformance):
 
     Attributes
     ----------
-    exact: whether the searcher, given time, claims to find a best cover, ties included, wherever there is one; then it
-        is held to that.
-    budget_s, patience: a search on a large problem with this budget has to end within `patience` times the budget.
+    exact
+        Whether the searcher, given time, claims to find a best cover, ties included, wherever there is one; then it is
+        held to that.
+    budget_s, patience
+        A search on a large problem with this budget has to end within `patience` times the budget.
     """
 
     exact: ClassVar[bool] = False

@@ -25,13 +25,17 @@ def conformal_quantile(scores: np.ndarray, groups: np.ndarray, coverage: float) 
 
     Parameters
     ----------
-    scores: held-out errors, each divided by its predicted size; not negative.
-    groups: the network of each.
-    coverage: between 0 and 1.
+    scores
+        Held-out errors, each divided by its predicted size; not negative.
+    groups
+        The network of each.
+    coverage
+        Between 0 and 1.
 
     Raises
     ------
-    ValueError: there are no scores, or the coverage is no probability.
+    ValueError
+        There are no scores, or the coverage is no probability.
     """
     if not len(scores) or not 0.0 < coverage < 1.0:
         raise ValueError(f"a quantile needs scores and a coverage between 0 and 1: {len(scores)} scores, {coverage}")

@@ -127,7 +127,8 @@ class CostModel(Parameterised):
 
         Raises
         ------
-        CollageError: as `fit`; or the records are of a backend that the model does not know, or measured otherwise.
+        CollageError
+            As `fit`; or the records are of a backend that the model does not know, or measured otherwise.
         """
         self._require_fitted()
         data = training_set(records, configurations=self.configurations)
@@ -165,8 +166,9 @@ class CostModel(Parameterised):
 
         Raises
         ------
-        CollageError: the model is not fitted, knows nothing of a backend or of a record's device, or a description
-            cannot be read.
+        CollageError
+            The model is not fitted, knows nothing of a backend or of a record's device, or a description cannot be
+            read.
         """
         return np.asarray(np.exp(self._predict(items)[0]))
 

@@ -28,8 +28,10 @@ class Roofline:
 
     Attributes
     ----------
-    flops: floating-point operations per second at peak.
-    bandwidth: bytes per second from memory.
+    flops
+        Floating-point operations per second at peak.
+    bandwidth
+        Bytes per second from memory.
     """
 
     flops: float = 40e9
@@ -53,10 +55,14 @@ class Task:
 
     Attributes
     ----------
-    structure: hash of the description: tasks of equal structure share their features.
-    description: see `collage.graph.description`.
-    composites: (label, positions of operators) of the library patterns inside.
-    threads: of the deployment.
+    structure
+        Hash of the description: tasks of equal structure share their features.
+    description
+        See `collage.graph.description`.
+    composites
+        (label, positions of operators) of the library patterns inside.
+    threads
+        Of the deployment.
     """
 
     structure: str
@@ -71,12 +77,18 @@ class FeatureTable:
 
     Attributes
     ----------
-    work: float64 (workloads, `WORK`), in seconds at nominal rates.
-    totals: float32 (workloads, `TOTAL_FEATURES`).
-    roofline: float64 (workloads,): sum of the operators' roofline times, in seconds, never 0.
-    kernels: sparse float64 (workloads, distinct kernels of the batch): how often each is there.
-    kernel_details: float32 (distinct kernels, `DETAIL_FEATURES`).
-    kernel_work: float64 (distinct kernels, `WORK`), in seconds at nominal rates.
+    work
+        Float64 (workloads, `WORK`), in seconds at nominal rates.
+    totals
+        Float32 (workloads, `TOTAL_FEATURES`).
+    roofline
+        Float64 (workloads,): sum of the operators' roofline times, in seconds, never 0.
+    kernels
+        Sparse float64 (workloads, distinct kernels of the batch): how often each is there.
+    kernel_details
+        Float32 (distinct kernels, `DETAIL_FEATURES`).
+    kernel_work
+        Float64 (distinct kernels, `WORK`), in seconds at nominal rates.
     """
 
     work: np.ndarray

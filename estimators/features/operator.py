@@ -60,18 +60,30 @@ class OperatorFacts:
 
     Attributes
     ----------
-    name: without `relax.`.
-    cls: one of `CLASSES`.
-    flops: floating-point operations.
-    input_bytes, weight_bytes, output_bytes: traffic: of activations read, of constants read, of results written.
-    rows, columns, products: M, N, K of the (implicit) matrix product of one group; elements, 1, 1 of another operator.
-    groups: independent matrix products.
-    kernel: elements of the window (convolutions, pools), else 1.
-    channels_in: of one group of a convolution, else 0.
-    stride: elements that the window moves by, over all axes: 4 for a stride of 2 over two axes.
-    inner: last extent of the result.
-    rank: of the result.
-    run: elements in a row of the result that an elementwise operator computes without a change in how it reads its
+    name
+        Without `relax.`.
+    cls
+        One of `CLASSES`.
+    flops
+        Floating-point operations.
+    input_bytes, weight_bytes, output_bytes
+        Traffic: of activations read, of constants read, of results written.
+    rows, columns, products
+        M, N, K of the (implicit) matrix product of one group; elements, 1, 1 of another operator.
+    groups
+        Independent matrix products.
+    kernel
+        Elements of the window (convolutions, pools), else 1.
+    channels_in
+        Of one group of a convolution, else 0.
+    stride
+        Elements that the window moves by, over all axes: 4 for a stride of 2 over two axes.
+    inner
+        Last extent of the result.
+    rank
+        Of the result.
+    run
+        Elements in a row of the result that an elementwise operator computes without a change in how it reads its
         operands: all, or fewer where one is broadcast.
     """
 
@@ -106,9 +118,12 @@ def operator_facts(node: Mapping[str, Any], inputs: Sequence[Any], weights: Sequ
 
     Parameters
     ----------
-    node: `op`, `attrs`, `args`, `out` as `collage.graph.description` says.
-    inputs: types of the operands that are computed or given, in their order.
-    weights: types of the operands that are constants.
+    node
+        `op`, `attrs`, `args`, `out` as `collage.graph.description` says.
+    inputs
+        Types of the operands that are computed or given, in their order.
+    weights
+        Types of the operands that are constants.
     """
     name = node["op"].removeprefix("relax.")
     outputs = tensors(node["out"])

@@ -124,9 +124,12 @@ class Reader:
 
     Parameters
     ----------
-    flops, bandwidth: nominal rates of one thread.
-    threads: of the deployment.
-    kernels: takes the distinct kernels; readers may share it.
+    flops, bandwidth
+        Nominal rates of one thread.
+    threads
+        Of the deployment.
+    kernels
+        Takes the distinct kernels; readers may share it.
     """
 
     def __init__(self, flops: float, bandwidth: float, threads: int, kernels: dict[Kernel, int] | None = None) -> None:

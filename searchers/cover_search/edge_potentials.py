@@ -40,12 +40,18 @@ class _Entry(NamedTuple):
 
     Attributes
     ----------
-    weight: the candidate's own, less its credit.
-    members: the positions inside.
-    sources: what it reads.
-    entering: the edges into it, when each source has one and `together` is empty; then nothing else is to be known.
-    leaving: the edges that leave it.
-    together: (backend, indices of sources) of candidates beside it without credit that contain several of its sources.
+    weight
+        The candidate's own, less its credit.
+    members
+        The positions inside.
+    sources
+        What it reads.
+    entering
+        The edges into it, when each source has one and `together` is empty; then nothing else is to be known.
+    leaving
+        The edges that leave it.
+    together
+        (backend, indices of sources) of candidates beside it without credit that contain several of its sources.
     """
 
     move: Move
@@ -63,11 +69,13 @@ class Potentials:
 
     Attributes
     ----------
-    floor: the sum of the shares: packed value that no cover with its transitions is below.
-    slack: per candidate, what its weight, less its credit, and its charges are beyond the shares of its nodes; never
+    floor
+        The sum of the shares: packed value that no cover with its transitions is below.
+    slack
+        Per candidate, what its weight, less its credit, and its charges are beyond the shares of its nodes; never
         negative.
-    charges: per candidate, (node, what the candidate is charged for its edges to or from that node), by absolute
-        position.
+    charges
+        Per candidate, (node, what the candidate is charged for its edges to or from that node), by absolute position.
     """
 
     floor: int

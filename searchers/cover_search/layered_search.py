@@ -55,11 +55,16 @@ class Budget:
 
     Attributes
     ----------
-    deadline: on the clock of `time.monotonic`.
-    states: how many more may be expanded.
-    width: states kept per layer in the last pass; more only where no cover was found otherwise. None keeps all.
-    look_ahead: by how many further moves states are ranked where a layer is cut.
-    tighten: whether the bound is made tighter after the first pass; without, the search is one of covers only.
+    deadline
+        On the clock of `time.monotonic`.
+    states
+        How many more may be expanded.
+    width
+        States kept per layer in the last pass; more only where no cover was found otherwise. None keeps all.
+    look_ahead
+        By how many further moves states are ranked where a layer is cut.
+    tighten
+        Whether the bound is made tighter after the first pass; without, the search is one of covers only.
     """
 
     deadline: float
@@ -79,15 +84,22 @@ class Outcome:
 
     Attributes
     ----------
-    value: packed value of the best cover; None when none was found.
-    chosen: its candidates, as indices into `Objective.candidates`, in order of their first node.
-    lower_bound: packed value that no cover is below; equals `value` when the cover is proven best. None when there is
-        no cover.
-    exact: whether the search ended by itself.
-    expanded: number of states expanded.
-    furthest: the position that no partial cover got beyond, for messages when there is no cover.
-    width: states kept per layer in the last pass; None when it kept all.
-    spent: whether the budget was spent by the end.
+    value
+        Packed value of the best cover; None when none was found.
+    chosen
+        Its candidates, as indices into `Objective.candidates`, in order of their first node.
+    lower_bound
+        Packed value that no cover is below; equals `value` when the cover is proven best. None when there is no cover.
+    exact
+        Whether the search ended by itself.
+    expanded
+        Number of states expanded.
+    furthest
+        The position that no partial cover got beyond, for messages when there is no cover.
+    width
+        States kept per layer in the last pass; None when it kept all.
+    spent
+        Whether the budget was spent by the end.
     """
 
     value: int | None

@@ -20,13 +20,20 @@ class Move(NamedTuple):
 
     Attributes
     ----------
-    weight: packed value (`Objective`).
-    nodes: positions inside.
-    feeds: positions outside that read an inside node.
-    wants: positions outside that an inside node reads; those before the first are covered by then and left out.
-    above: positions outside that flow into an inside node, directly or not; those before the first left out.
-    backend: index into `Moves.backends`.
-    candidate: index into `Objective.candidates`.
+    weight
+        Packed value (`Objective`).
+    nodes
+        Positions inside.
+    feeds
+        Positions outside that read an inside node.
+    wants
+        Positions outside that an inside node reads; those before the first are covered by then and left out.
+    above
+        Positions outside that flow into an inside node, directly or not; those before the first left out.
+    backend
+        Index into `Moves.backends`.
+    candidate
+        Index into `Objective.candidates`.
     """
 
     weight: int
@@ -44,11 +51,16 @@ class Moves:
 
     Attributes
     ----------
-    order: node index at each position.
-    starting: per position, the moves whose first position it is.
-    reads: per position, the positions that its node reads, each once.
-    backends: names.
-    transitions: packed value by producer and consumer backend index; empty when no transition costs anything.
+    order
+        Node index at each position.
+    starting
+        Per position, the moves whose first position it is.
+    reads
+        Per position, the positions that its node reads, each once.
+    backends
+        Names.
+    transitions
+        Packed value by producer and consumer backend index; empty when no transition costs anything.
     """
 
     order: tuple[int, ...]

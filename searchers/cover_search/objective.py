@@ -32,12 +32,18 @@ class Objective:
 
     Attributes
     ----------
-    candidates: those of finite or unknown cost, in the problem's order made canonical.
-    weights: per candidate, its packed value.
-    relaxed: per candidate, its packed value with unknown costs taken as zero: what a lower bound may assume.
-    transitions: ordered pair of backends -> packed value; only pairs that cost something.
-    unknown: number of candidates of unknown cost.
-    cost_shift, cost_bits: where the cost field lies in a packed value.
+    candidates
+        Those of finite or unknown cost, in the problem's order made canonical.
+    weights
+        Per candidate, its packed value.
+    relaxed
+        Per candidate, its packed value with unknown costs taken as zero: what a lower bound may assume.
+    transitions
+        Ordered pair of backends -> packed value; only pairs that cost something.
+    unknown
+        Number of candidates of unknown cost.
+    cost_shift, cost_bits
+        Where the cost field lies in a packed value.
     """
 
     candidates: tuple[CandidatePartition, ...]

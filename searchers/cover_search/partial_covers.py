@@ -45,8 +45,10 @@ class PartialCovers:
 
     Attributes
     ----------
-    floor: packed value of a state of value 0.
-    bound: packed value of a state of rank 0: no cover is below.
+    floor
+        Packed value of a state of value 0.
+    bound
+        Packed value of a state of rank 0: no cover is below.
     """
 
     def __init__(self, moves: Moves) -> None:

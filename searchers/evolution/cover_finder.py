@@ -37,7 +37,8 @@ class CoverFinder:
 
     Attributes
     ----------
-    shift: a number shifted left by this outweighs the cost of any cover.
+    shift
+        A number shifted left by this outweighs the cost of any cover.
     """
 
     def __init__(self, problem: SearchProblem, objective: Objective, groups: Sequence[Group]) -> None:
@@ -81,11 +82,13 @@ class CoverFinder:
 
         Parameters
         ----------
-        penalties: per candidate; each outweighs every cost.
+        penalties
+            Per candidate; each outweighs every cost.
 
         Raises
         ------
-        NoCoverError: there is no cover at all, whatever the weights.
+        NoCoverError
+            There is no cover at all, whatever the weights.
         """
         weights = [w + (p << self.shift) for w, p in zip(self._objective.weights, penalties, strict=True)]
         starting = tuple(

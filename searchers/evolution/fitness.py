@@ -24,8 +24,10 @@ class Fitness:
 
     Parameters
     ----------
-    latencies: of covers that were run, in seconds; is added to.
-    deadline: on the clock of `time.monotonic`.
+    latencies
+        Of covers that were run, in seconds; is added to.
+    deadline
+        On the clock of `time.monotonic`.
     """
 
     def __init__(

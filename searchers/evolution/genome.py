@@ -50,9 +50,12 @@ class Group:
 
     Attributes
     ----------
-    nodes: bit set of node indices.
-    backends: those that take some node of the group, sorted.
-    source: the last node of another group that the group reads, and the node that reads it; None where there is none.
+    nodes
+        Bit set of node indices.
+    backends
+        Those that take some node of the group, sorted.
+    source
+        The last node of another group that the group reads, and the node that reads it; None where there is none.
     """
 
     nodes: int

@@ -73,8 +73,10 @@ class LearnedBounds:
 
     Parameters
     ----------
-    problem: whose candidates are to be bounded; no cost is asked for here.
-    margin: by which share of the bound a candidate may be cheaper and still be found; between 0 and 1.
+    problem
+        Whose candidates are to be bounded; no cost is asked for here.
+    margin
+        By which share of the bound a candidate may be cheaper and still be found; between 0 and 1.
     """
 
     proven = False

@@ -29,14 +29,19 @@ class LazyCosts:
 
     Parameters
     ----------
-    problem: whose candidates are costed.
-    bounds: for what is not.
-    max_share: up to which share of the distinct workloads are costed with bounds that were widened.
+    problem
+        Whose candidates are costed.
+    bounds
+        For what is not.
+    max_share
+        Up to which share of the distinct workloads are costed with bounds that were widened.
 
     Attributes
     ----------
-    candidates: of the problem, in its order.
-    rounds: batches that were costed.
+    candidates
+        Of the problem, in its order.
+    rounds
+        Batches that were costed.
     """
 
     def __init__(self, problem: SearchProblem, bounds: CostBounds, max_share: float = 0.0) -> None:

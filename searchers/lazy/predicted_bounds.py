@@ -37,7 +37,8 @@ class PredictedBounds:
 
     Parameters
     ----------
-    intervals: candidate -> (low, high), in seconds; (0, inf) where nothing is known.
+    intervals
+        Candidate -> (low, high), in seconds; (0, inf) where nothing is known.
     """
 
     proven = False

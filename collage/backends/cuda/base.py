@@ -22,7 +22,8 @@ class CudaBackend(Backend):
 
     Parameters
     ----------
-    precision: of float32 products: "float32", or "tf32" with operands rounded to ten bits.
+    precision
+        Of float32 products: "float32", or "tf32" with operands rounded to ten bits.
     """
 
     device: ClassVar[str] = "cuda"
@@ -39,7 +40,8 @@ class CudaBackend(Backend):
 
         Raises
         ------
-        PluginError: it is not.
+        PluginError
+            It is not.
         """
         if self.precision not in PRECISIONS:
             raise PluginError(
@@ -53,9 +55,12 @@ class CudaLibraryBackend(CudaBackend):
 
     Attributes
     ----------
-    library_engine: the engine, which is declared under the backend's name.
-    library: file name of the shared library.
-    version_function: its function that gives major * 10000 + minor * 100 + patch.
+    library_engine
+        The engine, which is declared under the backend's name.
+    library
+        File name of the shared library.
+    version_function
+        Its function that gives major * 10000 + minor * 100 + patch.
     """
 
     style: ClassVar[Style] = "library"

@@ -37,10 +37,14 @@ def lower(
 
     Parameters
     ----------
-    mod: `main`, and the private `Primitive` functions that it calls; calls of external symbols stay as they are.
-    tuning_records: folder of a MetaSchedule database; kernels that have a record there are scheduled by it.
-    scheduled: False leaves kernels without threads; only for looking at them, a device cannot run them.
-    graph: capture runs of calls on memory of the module's own into CUDA graphs.
+    mod
+        `main`, and the private `Primitive` functions that it calls; calls of external symbols stay as they are.
+    tuning_records
+        Folder of a MetaSchedule database; kernels that have a record there are scheduled by it.
+    scheduled
+        False leaves kernels without threads; only for looking at them, a device cannot run them.
+    graph
+        Capture runs of calls on memory of the module's own into CUDA graphs.
 
     Returns
     -------
@@ -48,7 +52,8 @@ def lower(
 
     Raises
     ------
-    CodegenError: TVM cannot make one kernel of a partition, or cannot schedule it.
+    CodegenError
+        TVM cannot make one kernel of a partition, or cannot schedule it.
     """
     with target:
         kernels = one_kernel_per_partition(mod, target)
@@ -69,7 +74,8 @@ def one_kernel_per_partition(mod: Any, target: tvm.target.Target) -> Any:
 
     Raises
     ------
-    CodegenError: TVM cannot fuse a partition into one kernel; the message names its operators.
+    CodegenError
+        TVM cannot fuse a partition into one kernel; the message names its operators.
     """
     return fuse_partitions(mod, target, functools.partial(_fuse, target=target))
 
@@ -79,7 +85,8 @@ def schedule_kernels(mod: Any, target: tvm.target.Target, records: TuningRecords
 
     Raises
     ------
-    CodegenError: a kernel has no threads after that.
+    CodegenError
+        A kernel has no threads after that.
     """
     tuned = {}
     for gv, func in mod.functions_items():

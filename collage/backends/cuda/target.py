@@ -22,11 +22,13 @@ def cuda_target(arch: str | None = None) -> tvm.target.Target:
 
     Parameters
     ----------
-    arch: such as "sm_90"; None is that of the device that is used.
+    arch
+        Such as "sm_90"; None is that of the device that is used.
 
     Raises
     ------
-    BackendUnavailableError: no architecture was given, and there is no device to ask.
+    BackendUnavailableError
+        No architecture was given, and there is no device to ask.
     """
     chosen = arch or device_arch()
     if chosen is None:

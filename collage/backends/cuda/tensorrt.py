@@ -56,8 +56,10 @@ class TensorRTBackend(CudaOnnxBackend):
 
     Parameters
     ----------
-    precision: of float32 products: "float32", or "tf32" with operands rounded to ten bits.
-    workspace: bytes of device memory that a kernel may use at most.
+    precision
+        Of float32 products: "float32", or "tf32" with operands rounded to ten bits.
+    workspace
+        Bytes of device memory that a kernel may use at most.
     """
 
     name: ClassVar[str] = "tensorrt"

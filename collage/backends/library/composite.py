@@ -25,12 +25,18 @@ class Composite:
 
     Attributes
     ----------
-    label: the pattern's, such as "cublas.matmul_bias".
-    calls: the calls inside, in order.
-    result: the variable that the partition returns.
-    arguments: parameter inside -> position among the arguments of the partition's function.
-    bound: variable inside -> the call that it is bound to.
-    count: number of arguments of the partition's function; its output is the one after them.
+    label
+        The pattern's, such as "cublas.matmul_bias".
+    calls
+        The calls inside, in order.
+    result
+        The variable that the partition returns.
+    arguments
+        Parameter inside -> position among the arguments of the partition's function.
+    bound
+        Variable inside -> the call that it is bound to.
+    count
+        Number of arguments of the partition's function; its output is the one after them.
     """
 
     label: str
@@ -46,7 +52,8 @@ class Composite:
 
         Raises
         ------
-        CodegenError: it does not hold exactly one `Composite` function.
+        CodegenError
+            It does not hold exactly one `Composite` function.
         """
         bindings = [binding for block in function.body.blocks for binding in block.bindings]
         composites = {b.var: b.value for b in bindings if isinstance(b.value, relax.Function)}
@@ -76,7 +83,8 @@ class Operands:
 
     Attributes
     ----------
-    tensors: name -> weight, of those referred to so far.
+    tensors
+        Name -> weight, of those referred to so far.
     """
 
     def __init__(self, composite: Composite) -> None:
@@ -89,7 +97,8 @@ class Operands:
 
         Raises
         ------
-        CodegenError: it is neither an argument nor a weight.
+        CodegenError
+            It is neither an argument nor a weight.
         """
         if isinstance(expr, relax.Var) and expr in self._composite.arguments:
             return {"arg": self._composite.arguments[expr]}

@@ -45,8 +45,10 @@ def convolution_patterns(
 
     Parameters
     ----------
-    label: of the bare convolution; "_add" is appended for each sum and "_act" for an activation.
-    activations: operators of one tensor, and perhaps numbers; with `relax.sigmoid` among them, gates too.
+    label
+        Of the bare convolution; "_add" is appended for each sum and "_act" for an activation.
+    activations
+        Operators of one tensor, and perhaps numbers; with `relax.sigmoid` among them, gates too.
     """
     activations = list(activations)
     found: list[Pattern] = []
@@ -69,7 +71,8 @@ def read_convolution(bindings: Sequence[Binding]) -> Problem:
 
     Raises
     ------
-    Unsupported: a layout, dtype or epilogue that no library takes.
+    Unsupported
+        A layout, dtype or epilogue that no library takes.
     """
     anchor, rest = bindings[0], bindings[1:]
     transposed = anchor.op in TRANSPOSED

@@ -54,14 +54,19 @@ def read_epilogue(
 
     Parameters
     ----------
-    anchor: the convolution.
-    rest: the bindings after it.
-    result: the view of its result.
-    channel_axis: where the channels are in the network's own layout.
+    anchor
+        The convolution.
+    rest
+        The bindings after it.
+    result
+        The view of its result.
+    channel_axis
+        Where the channels are in the network's own layout.
 
     Raises
     ------
-    Unsupported: a binding is none of the steps, or there is more than one bias or residual.
+    Unsupported
+        A binding is none of the steps, or there is more than one bias or residual.
     """
     steps: list[Step] = []
     operands: dict[str, Operand] = {}

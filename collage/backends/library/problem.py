@@ -50,10 +50,14 @@ class Operand:
 
     Attributes
     ----------
-    expr: the Relax variable or constant that it is.
-    view: its extents and strides.
-    value: a constant's content as it goes to the engine; None for variables.
-    dtype: of its elements.
+    expr
+        The Relax variable or constant that it is.
+    view
+        Its extents and strides.
+    value
+        A constant's content as it goes to the engine; None for variables.
+    dtype
+        Of its elements.
     """
 
     expr: Any
@@ -68,11 +72,16 @@ class Problem:
 
     Attributes
     ----------
-    op: "conv", "conv_transpose", "pool", "softmax", "layer_norm", "rms_norm" or "attention".
-    dtype: of the result, and of all operands that do not say otherwise.
-    operands: role ("x", "w", "bias", "residual", ...) -> tensor.
-    result: extents and strides of what is written.
-    settings: all else of the header; JSON values only.
+    op
+        "conv", "conv_transpose", "pool", "softmax", "layer_norm", "rms_norm" or "attention".
+    dtype
+        Of the result, and of all operands that do not say otherwise.
+    operands
+        Role ("x", "w", "bias", "residual", ...) -> tensor.
+    result
+        Extents and strides of what is written.
+    settings
+        All else of the header; JSON values only.
     """
 
     op: str
@@ -104,7 +113,8 @@ def problem_of(composite: Composite, read: Reader) -> Problem:
 
     Raises
     ------
-    CodegenError: `read` does not take it.
+    CodegenError
+        `read` does not take it.
     """
     try:
         return read([Binding(var, call) for var, call in composite.bound.items()])
@@ -117,7 +127,8 @@ def shape_of(expr: Any) -> tuple[int, ...]:
 
     Raises
     ------
-    Unsupported: it is no tensor, or has a symbolic extent, or no elements.
+    Unsupported
+        It is no tensor, or has a symbolic extent, or no elements.
     """
     ty = expr.ty
     if not isinstance(ty, relax.TensorType) or not isinstance(ty.shape, relax.ShapeExpr):
@@ -153,7 +164,8 @@ def arranged(shape: Sequence[int], layout: str, order: str) -> View:
 
     Raises
     ------
-    Unsupported: the layout does not have exactly these axes.
+    Unsupported
+        The layout does not have exactly these axes.
     """
     if sorted(layout) != sorted(order) or len(layout) != len(shape):
         raise Unsupported(f"layout {layout}")

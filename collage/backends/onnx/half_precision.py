@@ -27,7 +27,8 @@ def export_any_float(function: Any, name: str) -> ModelProto:
 
     Raises
     ------
-    CodegenError: as of `export_onnx`, or both types occur.
+    CodegenError
+        As of `export_onnx`, or both types occur.
     """
     function = in_planes(function)
     dtypes = dtypes_of(function)
@@ -43,7 +44,8 @@ def refusal(node: Any) -> str | None:
 
     Parameters
     ----------
-    node: a Relax expression in A-normal form, or a `DataflowNode`.
+    node
+        A Relax expression in A-normal form, or a `DataflowNode`.
     """
     expr = getattr(node, "expr", node)
     if not isinstance(expr, relax.Call):

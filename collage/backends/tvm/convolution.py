@@ -35,7 +35,8 @@ class Shape:
 
     Attributes
     ----------
-    image, kernel, strides, before, after, dilation: per spatial axis; `before` and `after` are the padding.
+    image, kernel, strides, before, after, dilation
+        Per spatial axis; `before` and `after` are the padding.
     """
 
     batch: int
@@ -168,7 +169,8 @@ def flat_sums(data: te.Tensor, weight: Any, shape: Shape) -> tuple[te.Tensor, Ge
 
     Parameters
     ----------
-    weight: function (output channel, input channel in its group, depth, row, column) -> value.
+    weight
+        Function (output channel, input channel in its group, depth, row, column) -> value.
     """
     geometry = flat_geometry(shape, tvm.DataType(data.dtype).itemsize)
     depth, height, _ = shape.out

@@ -33,9 +33,12 @@ def lower(mod: Any, target: tvm.target.Target, tuning_records: str | None = None
 
     Parameters
     ----------
-    mod: `main`, and the private `Primitive` functions that it calls; calls of external symbols stay as they are.
-    tuning_records: folder of a MetaSchedule database; kernels that have a record there are scheduled by it.
-    scheduled: False leaves kernels as TVM makes them, slow and plain: references that nothing may have broken.
+    mod
+        `main`, and the private `Primitive` functions that it calls; calls of external symbols stay as they are.
+    tuning_records
+        Folder of a MetaSchedule database; kernels that have a record there are scheduled by it.
+    scheduled
+        False leaves kernels as TVM makes them, slow and plain: references that nothing may have broken.
 
     Returns
     -------
@@ -43,7 +46,8 @@ def lower(mod: Any, target: tvm.target.Target, tuning_records: str | None = None
 
     Raises
     ------
-    CodegenError: TVM cannot make one kernel of a partition.
+    CodegenError
+        TVM cannot make one kernel of a partition.
     """
     with target:
         fused = one_kernel_per_partition(mod, target)
@@ -56,9 +60,9 @@ def baseline_module(mod: Any, target: tvm.target.Target, scheduled: bool = False
 
     Parameters
     ----------
-    scheduled: give TVM's fused kernels the schedule rules that Collage's native partitions get; TVM itself leaves
-        them unscheduled on
-        the CPU, which makes it a baseline easily beaten.
+    scheduled
+        Give TVM's fused kernels the schedule rules that Collage's native partitions get; TVM itself leaves them
+        unscheduled on the CPU, which makes it a baseline easily beaten.
 
     Returns
     -------
@@ -84,7 +88,8 @@ def one_kernel_per_partition(mod: Any, target: tvm.target.Target) -> Any:
 
     Raises
     ------
-    CodegenError: TVM cannot fuse a partition into one kernel; the message names its operators.
+    CodegenError
+        TVM cannot fuse a partition into one kernel; the message names its operators.
     """
     return fuse_partitions(mod, target, functools.partial(_fuse, target=target))
 

@@ -33,11 +33,16 @@ class Bench:
 
     Attributes
     ----------
-    target, device: what kernels are for, and TVM's name of where they run.
-    threads: that compile at the same time.
-    builder, runner: MetaSchedule's.
-    batch: schedules that are built and measured at a time.
-    untuned: the scheduled kernel of a workload without a record.
+    target, device
+        What kernels are for, and TVM's name of where they run.
+    threads
+        That compile at the same time.
+    builder, runner
+        MetaSchedule's.
+    batch
+        Schedules that are built and measured at a time.
+    untuned
+        The scheduled kernel of a workload without a record.
     """
 
     target: tvm.target.Target
@@ -62,10 +67,14 @@ def tune_kernels(
 
     Parameters
     ----------
-    kernels: as `kernels_of` finds them.
-    make_bench: called if anything is to be done.
-    trials: schedules to try per kernel.
-    folder: of the records; MetaSchedule's own logs go to `logs` in it.
+    kernels
+        As `kernels_of` finds them.
+    make_bench
+        Called if anything is to be done.
+    trials
+        Schedules to try per kernel.
+    folder
+        Of the records; MetaSchedule's own logs go to `logs` in it.
 
     Returns
     -------

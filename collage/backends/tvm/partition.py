@@ -18,11 +18,13 @@ def fuse_partitions(mod: Any, target: tvm.target.Target, fuse: Callable[[Any], A
 
     Parameters
     ----------
-    fuse: legalises the operators of a module, and fuses each `Primitive` function.
+    fuse
+        Legalises the operators of a module, and fuses each `Primitive` function.
 
     Raises
     ------
-    CodegenError: TVM cannot fuse a partition into one kernel; the message names its operators.
+    CodegenError
+        TVM cannot fuse a partition into one kernel; the message names its operators.
     """
     primitive = [gv for gv, func in mod.functions_items() if _is_primitive(func)]
     with target:

@@ -33,10 +33,14 @@ class TunedKernel:
 
     Attributes
     ----------
-    kernel: structural hash of the kernel before scheduling.
-    trials: schedules that were tried for it.
-    threads: that it was measured with.
-    rules, tuned: latencies in seconds, by the schedule rules and by the best record; `tuned` is None when no trial ran.
+    kernel
+        Structural hash of the kernel before scheduling.
+    trials
+        Schedules that were tried for it.
+    threads
+        That it was measured with.
+    rules, tuned
+        Latencies in seconds, by the schedule rules and by the best record; `tuned` is None when no trial ran.
     """
 
     kernel: str
@@ -56,7 +60,8 @@ class TuningRecords:
 
     Parameters
     ----------
-    folder: holds MetaSchedule's database and `kernels.jsonl`; made when the first kernel is tuned.
+    folder
+        Holds MetaSchedule's database and `kernels.jsonl`; made when the first kernel is tuned.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -70,7 +75,8 @@ class TuningRecords:
 
         Raises
         ------
-        RecordsError: the folder holds something that is no list of tuned kernels.
+        RecordsError
+            The folder holds something that is no list of tuned kernels.
         """
         if folder is None or not (Path(folder) / _KERNELS).is_file():
             return None
@@ -98,7 +104,8 @@ class TuningRecords:
 
         Raises
         ------
-        RecordsError: the folder cannot be written.
+        RecordsError
+            The folder cannot be written.
         """
         try:
             self.folder.mkdir(parents=True, exist_ok=True)

@@ -24,10 +24,14 @@ class CudaDevice:
 
     Attributes
     ----------
-    name: the maker's, such as "NVIDIA H100 80GB HBM3".
-    compute: compute capability, such as "9.0".
-    multiprocessors: number of streaming multiprocessors.
-    l2_bytes, memory_bytes: sizes of the last-level cache and of the device memory.
+    name
+        The maker's, such as "NVIDIA H100 80GB HBM3".
+    compute
+        Compute capability, such as "9.0".
+    multiprocessors
+        Number of streaming multiprocessors.
+    l2_bytes, memory_bytes
+        Sizes of the last-level cache and of the device memory.
     """
 
     name: str
@@ -47,7 +51,8 @@ def cuda_device() -> CudaDevice:
 
     Raises
     ------
-    CompiledModelError: there is none.
+    CompiledModelError
+        There is none.
     """
     device = device_of("cuda")
     return CudaDevice(

@@ -77,7 +77,8 @@ def library_version(library: str, function: str) -> int:
 
     Raises
     ------
-    CompiledModelError: the library cannot be loaded.
+    CompiledModelError
+        The library cannot be loaded.
     """
     try:
         ask = getattr(ctypes.CDLL(str(library_path(library) or library)), function)
@@ -114,11 +115,13 @@ def include_folders(headers: Mapping[str, str]) -> list[str]:
 
     Parameters
     ----------
-    headers: header -> package that has it.
+    headers
+        Header -> package that has it.
 
     Raises
     ------
-    CompiledModelError: a header is nowhere; the message says which package has it.
+    CompiledModelError
+        A header is nowhere; the message says which package has it.
     """
     places = [*_wheel_folders("include"), *_own_include_folders(), *(root / "include" for root in _toolkits())]
     folders: dict[str, None] = {}

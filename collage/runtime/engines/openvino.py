@@ -133,9 +133,12 @@ class _Network:
 
     Attributes
     ----------
-    infer, request: `infer(request)` runs the network and returns a status.
-    bound: the addresses of all inputs and then all outputs that the next `infer` works on.
-    wide: the positions of int64 inputs.
+    infer, request
+        `infer(request)` runs the network and returns a status.
+    bound
+        The addresses of all inputs and then all outputs that the next `infer` works on.
+    wide
+        The positions of int64 inputs.
     """
 
     def __init__(self, blob: bytes, threads: int) -> None:

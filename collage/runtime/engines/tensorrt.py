@@ -31,10 +31,14 @@ class Blob:
 
     Attributes
     ----------
-    inputs, outputs: the names of the model's tensors, in the order in which the partition is called.
-    model: the ONNX model, serialised.
-    engine: what TensorRT built of it, if it was built before; empty otherwise.
-    built_for: the identity of what it was built for.
+    inputs, outputs
+        The names of the model's tensors, in the order in which the partition is called.
+    model
+        The ONNX model, serialised.
+    engine
+        What TensorRT built of it, if it was built before; empty otherwise.
+    built_for
+        The identity of what it was built for.
     """
 
     inputs: tuple[str, ...]
@@ -55,7 +59,8 @@ class Blob:
 
         Raises
         ------
-        CompiledModelError: it is no such blob, or the beginning of one.
+        CompiledModelError
+            It is no such blob, or the beginning of one.
         """
         start = len(_MAGIC) + _SIZES.size
         if data[: len(_MAGIC)] != _MAGIC or len(data) < start:

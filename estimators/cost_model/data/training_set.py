@@ -40,12 +40,18 @@ class TrainingSet:
 
     Attributes
     ----------
-    records: valid candidates with a description, oldest first, of one device and one measuring protocol.
-    log_seconds: natural logarithm of their latencies.
-    weights: what each counts: the inverse of the variance of its logarithm; their mean is 1.
-    groups: a number for each: records of one network share it, and so do all of designed blocks.
-    designed: bool, which are of designed blocks.
-    ignored: why others were left out -> how many.
+    records
+        Valid candidates with a description, oldest first, of one device and one measuring protocol.
+    log_seconds
+        Natural logarithm of their latencies.
+    weights
+        What each counts: the inverse of the variance of its logarithm; their mean is 1.
+    groups
+        A number for each: records of one network share it, and so do all of designed blocks.
+    designed
+        Bool, which are of designed blocks.
+    ignored
+        Why others were left out -> how many.
     """
 
     records: tuple[Record, ...]
@@ -77,15 +83,20 @@ def training_set(
 
     Parameters
     ----------
-    records: in any order.
-    groups: the network of each record; None groups them by the pauses between them.
-    designed: which records are of blocks that belong to no network; None for none of them.
-    configurations: "newest" takes, of each backend, records of the version and configuration of its newest record, and
-        of configurations declared equivalent to that (`collage.backends.code`); "all" takes those of every version.
+    records
+        In any order.
+    groups
+        The network of each record; None groups them by the pauses between them.
+    designed
+        Which records are of blocks that belong to no network; None for none of them.
+    configurations
+        "newest" takes, of each backend, records of the version and configuration of its newest record, and of
+        configurations declared equivalent to that (`collage.backends.code`); "all" takes those of every version.
 
     Raises
     ------
-    CollageError: nothing, or too little, is left; or the records are of several devices or measuring protocols.
+    CollageError
+        Nothing, or too little, is left; or the records are of several devices or measuring protocols.
     """
     everything = list(records)
     for what, given in (("groups", groups), ("marks of designed blocks", designed)):

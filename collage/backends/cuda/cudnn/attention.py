@@ -35,7 +35,8 @@ def read_attention(bindings: Sequence[Binding]) -> Problem:
 
     Raises
     ------
-    Unsupported: float32 (cuDNN's fused kernels take half precision only), or an extent or layout that they do not take.
+    Unsupported
+        Float32 (cuDNN's fused kernels take half precision only), or an extent or layout that they do not take.
     """
     walk = _Walk(bindings)
     last = walk.binding(bindings[-1].var)

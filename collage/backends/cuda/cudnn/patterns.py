@@ -35,7 +35,8 @@ def read(bindings: Sequence[Binding]) -> Problem:
 
     Raises
     ------
-    Unsupported: cuDNN does not compute it.
+    Unsupported
+        CuDNN does not compute it.
     """
     first = bindings[0].op
     if first in FORWARD or first in TRANSPOSED:

@@ -35,7 +35,8 @@ def read_rows(bindings: Sequence[Binding]) -> Problem:
 
     Raises
     ------
-    Unsupported: a normalisation over other axes than the last ones, or whose scale is no constant.
+    Unsupported
+        A normalisation over other axes than the last ones, or whose scale is no constant.
     """
     if len(bindings) != 1:
         raise Unsupported("it has no epilogue")

@@ -29,7 +29,8 @@ def read_pool(bindings: Sequence[Binding]) -> Problem:
 
     Raises
     ------
-    Unsupported: a dilated window, a mean whose divisor cuDNN counts otherwise, windows of unequal size.
+    Unsupported
+        A dilated window, a mean whose divisor cuDNN counts otherwise, windows of unequal size.
     """
     if len(bindings) != 1:
         raise Unsupported("pooling has no epilogue")

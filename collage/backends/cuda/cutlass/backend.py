@@ -44,10 +44,13 @@ class CutlassBackend(CudaBackend):
 
     Parameters
     ----------
-    precision: of float32 products: "float32", on the ordinary cores, or "tf32", on the tensor cores with operands
-        rounded to ten bits. Half-precision products run on the tensor cores and accumulate in float32.
-    arch: that kernels are compiled for, such as "sm_90a"; None is the device's own.
-    cache: folder that keeps compiled kernels and choices among them; None is the user's.
+    precision
+        Of float32 products: "float32", on the ordinary cores, or "tf32", on the tensor cores with operands rounded to
+        ten bits. Half-precision products run on the tensor cores and accumulate in float32.
+    arch
+        That kernels are compiled for, such as "sm_90a"; None is the device's own.
+    cache
+        Folder that keeps compiled kernels and choices among them; None is the user's.
     """
 
     name: ClassVar[str] = "cutlass"
@@ -139,7 +142,8 @@ class CutlassBackend(CudaBackend):
 
         Raises
         ------
-        CodegenError: none compiles.
+        CodegenError
+            None compiles.
         """
         return cutlass_build.Compiler(self.architecture(), self._folder()).libraries(kernels)
 

@@ -96,7 +96,8 @@ class Compiler:
 
         Raises
         ------
-        CodegenError: none compiles; the message has the compiler's first error.
+        CodegenError
+            None compiles; the message has the compiler's first error.
         """
         with ThreadPoolExecutor(max(1, min(len(kernels), os.cpu_count() or 1))) as pool:
             made = list(pool.map(self._library, kernels))

@@ -49,8 +49,10 @@ class Epilogue:
 
     Attributes
     ----------
-    product: the variable that the product is bound to.
-    bias, residual: Relax expressions, or None.
+    product
+        The variable that the product is bound to.
+    bias, residual
+        Relax expressions, or None.
     """
 
     product: Any
@@ -65,12 +67,15 @@ def read_epilogue(result: Any, bound: Bound, products: frozenset[str], is_bias: 
 
     Parameters
     ----------
-    products: operators in which the walk back from the result ends.
-    is_bias: whether an addend (first argument) is a bias of the product's result (second), rather than a residual.
+    products
+        Operators in which the walk back from the result ends.
+    is_bias
+        Whether an addend (first argument) is a bias of the product's result (second), rather than a residual.
 
     Raises
     ------
-    CodegenError: it has another form, or an activation that the kernels do not have.
+    CodegenError
+        It has another form, or an activation that the kernels do not have.
     """
     steps: list[tuple[str, Any]] = []
     value = result

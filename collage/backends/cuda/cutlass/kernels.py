@@ -74,8 +74,10 @@ def kernels_for(computation: Computation, arch: str, precision: str) -> tuple[Ke
 
     Parameters
     ----------
-    arch: such as "sm_80" or "sm_90a".
-    precision: of float32 products, "float32" or "tf32".
+    arch
+        Such as "sm_80" or "sm_90a".
+    precision
+        Of float32 products, "float32" or "tf32".
     """
     half = computation.dtype != "float32"
     math = "half" if half else "tf32" if precision == "tf32" else "simt"

@@ -31,12 +31,18 @@ class Computation:
 
     Attributes
     ----------
-    kind: "gemm" or "conv2d".
-    dtype: of all operands and of the result.
-    column_major: whether the rows of B lie one element apart, as transposed weights have them; of a GEMM.
-    sizes: the fields of `Problem` in collage/runtime/cuda/cutlass/kernels/kernel.h, without the activations.
-    operands: "a", "b" and, where there are, "column_bias", "row_bias", "residual" -> Relax expression.
-    epilogue: the activations, and what they are applied to.
+    kind
+        "gemm" or "conv2d".
+    dtype
+        Of all operands and of the result.
+    column_major
+        Whether the rows of B lie one element apart, as transposed weights have them; of a GEMM.
+    sizes
+        The fields of `Problem` in collage/runtime/cuda/cutlass/kernels/kernel.h, without the activations.
+    operands
+        "a", "b" and, where there are, "column_bias", "row_bias", "residual" -> Relax expression.
+    epilogue
+        The activations, and what they are applied to.
     """
 
     kind: str
@@ -65,11 +71,13 @@ def read_computation(result: Any, bound: Bound) -> Computation:
 
     Parameters
     ----------
-    bound: variable inside the partition -> the call that it is bound to.
+    bound
+        Variable inside the partition -> the call that it is bound to.
 
     Raises
     ------
-    CodegenError: no kernel computes it; the message says why.
+    CodegenError
+        No kernel computes it; the message says why.
     """
     epilogue = read_epilogue(result, bound, _PRODUCTS, lambda addend, product: _is_bias(addend, product, bound))
     product = _read_product(bound[epilogue.product], bound)

@@ -33,13 +33,20 @@ class MatmulChain:
 
     Attributes
     ----------
-    lhs, rhs: the operands, before they are permuted.
-    layout: how the matrices lie in memory.
-    bias: a vector along the last axis, or None.
-    residual: a tensor as large as the result that is added to it, or None.
-    alpha: factor of the product.
-    activation: "none", "relu", "gelu" (by the error function) or "gelu_tanh".
-    permuted: the result is stored permuted.
+    lhs, rhs
+        The operands, before they are permuted.
+    layout
+        How the matrices lie in memory.
+    bias
+        A vector along the last axis, or None.
+    residual
+        A tensor as large as the result that is added to it, or None.
+    alpha
+        Factor of the product.
+    activation
+        "none", "relu", "gelu" (by the error function) or "gelu_tanh".
+    permuted
+        The result is stored permuted.
     """
 
     lhs: Any
@@ -65,11 +72,13 @@ def read_chain(bound: Mapping[Any, Any]) -> MatmulChain:
 
     Parameters
     ----------
-    bound: variable -> call, in order, of all operators inside.
+    bound
+        Variable -> call, in order, of all operators inside.
 
     Raises
     ------
-    CodegenError: they are not one product with an epilogue of the form above; the message says what does not fit.
+    CodegenError
+        They are not one product with an epilogue of the form above; the message says what does not fit.
     """
     products = [(var, call) for var, call in bound.items() if call.op.name == "relax.matmul"]
     if len(products) != 1:

@@ -29,9 +29,12 @@ class Matrix:
 
     Attributes
     ----------
-    transposed: the columns, not the rows, are contiguous.
-    ld: distance of neighbouring rows, or columns when transposed.
-    stride: distance of neighbouring matrices of the batch; 0 when all are the same.
+    transposed
+        The columns, not the rows, are contiguous.
+    ld
+        Distance of neighbouring rows, or columns when transposed.
+    stride
+        Distance of neighbouring matrices of the batch; 0 when all are the same.
     """
 
     transposed: bool
@@ -74,7 +77,8 @@ def matmul_layout(lhs: View, rhs: View, output: View) -> MatmulLayout:
 
     Raises
     ------
-    UnsupportedLayout: a matrix is contiguous along neither axis, or the batch needs more than `MAX_CALLS` calls.
+    UnsupportedLayout
+        A matrix is contiguous along neither axis, or the batch needs more than `MAX_CALLS` calls.
     """
     if 0 in (*lhs.dims, *rhs.dims, *output.dims):
         raise UnsupportedLayout("a tensor has no elements")

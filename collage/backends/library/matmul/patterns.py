@@ -27,9 +27,12 @@ def matmul_patterns(prefix: str, dtypes: Sequence[str], *, with_erf: bool) -> li
 
     Parameters
     ----------
-    prefix: of the labels: the backend's name.
-    dtypes: of operands and results.
-    with_erf: the library has GELU by the error function, and not the tanh form only.
+    prefix
+        Of the labels: the backend's name.
+    dtypes
+        Of operands and results.
+    with_erf
+        The library has GELU by the error function, and not the tanh form only.
     """
     return [
         (f"{prefix}.{label}", pattern, _check(label, frozenset((dtype, dtype) for dtype in dtypes)))
@@ -110,7 +113,8 @@ def matmul_blob(composite: Composite, chain: MatmulChain, **more: Any) -> bytes:
 
     Raises
     ------
-    CodegenError: an operand is neither an argument nor a weight.
+    CodegenError
+        An operand is neither an argument nor a weight.
     """
     operands, layout = Operands(composite), chain.layout
     header: dict[str, Any] = {

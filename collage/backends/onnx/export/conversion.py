@@ -55,7 +55,8 @@ def static_type(ty: Any) -> StaticType:
 
     Raises
     ------
-    Unsupported: not a tensor, or its shape is not static, or it is empty, or of a dtype outside `DTYPES`.
+    Unsupported
+        Not a tensor, or its shape is not static, or it is empty, or of a dtype outside `DTYPES`.
     """
     if not isinstance(ty, relax.TensorType):
         raise Unsupported(f"{ty} is not a tensor")
@@ -82,9 +83,12 @@ class Conversion:
 
     Attributes
     ----------
-    call: the Relax call.
-    graph: where its nodes go.
-    lookup: gives the value name(s) of an operand expression.
+    call
+        The Relax call.
+    graph
+        Where its nodes go.
+    lookup
+        Gives the value name(s) of an operand expression.
     """
 
     call: Any

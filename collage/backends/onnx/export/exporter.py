@@ -34,14 +34,18 @@ def export_onnx(func: Any, mod: Any = None, name: str = "main") -> onnx.ModelPro
 
     Parameters
     ----------
-    func: function whose parameters are tensors and become the inputs, in order; its body is a flow of calls in A-normal
+    func
+        Function whose parameters are tensors and become the inputs, in order; its body is a flow of calls in A-normal
         form; constants are inline and become initializers; the returned tensor, or flat tuple of tensors, the outputs.
-    mod: the module it belongs to; only used in messages, as calls of other functions are refused.
-    name: of the ONNX graph.
+    mod
+        The module it belongs to; only used in messages, as calls of other functions are refused.
+    name
+        Of the ONNX graph.
 
     Raises
     ------
-    CodegenError: an operator, or a use of one, has no exact counterpart, or the constants exceed 2 GiB.
+    CodegenError
+        An operator, or a use of one, has no exact counterpart, or the constants exceed 2 GiB.
     """
     graph = GraphBuilder(name)
     env: dict[Any, Value | Values] = {}
@@ -85,8 +89,10 @@ def unsupported_reason(node: Any, mod: Any = None) -> str | None:
 
     Parameters
     ----------
-    node: a Relax expression in A-normal form, or a `DataflowNode`.
-    mod: accepted for symmetry with `export_onnx`; calls of the module's other functions are refused.
+    node
+        A Relax expression in A-normal form, or a `DataflowNode`.
+    mod
+        Accepted for symmetry with `export_onnx`; calls of the module's other functions are refused.
     """
     expr = getattr(node, "expr", node)
     graph = GraphBuilder("dry run")

@@ -78,7 +78,8 @@ class GraphBuilder:
 
         Raises
         ------
-        CodegenError: the constants exceed what one protobuf message can hold (2 GiB).
+        CodegenError
+            The constants exceed what one protobuf message can hold (2 GiB).
         """
         size = sum(value.nbytes for value in self._constants.values())
         if size > MAX_BYTES:

@@ -54,9 +54,12 @@ class Block:
 
     Attributes
     ----------
-    rv: the schedule's handle.
-    axes: outermost first.
-    loads, stores: the indexed accesses to buffers in its body.
+    rv
+        The schedule's handle.
+    axes
+        Outermost first.
+    loads, stores
+        The indexed accesses to buffers in its body.
     """
 
     def __init__(self, sch: s_tir.Schedule, rv: Any) -> None:

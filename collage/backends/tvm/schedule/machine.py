@@ -23,9 +23,12 @@ class Machine:
 
     Attributes
     ----------
-    vector_bits: width of its vector registers.
-    registers: how many it has.
-    threads: that kernels run on.
+    vector_bits
+        Width of its vector registers.
+    registers
+        How many it has.
+    threads
+        That kernels run on.
     """
 
     vector_bits: int

@@ -42,7 +42,8 @@ def split(blob: bytes) -> tuple[dict[str, Any], list[KernelLibrary]]:
 
     Raises
     ------
-    CompiledModelError: these bytes are not the whole blob of a CUTLASS partition.
+    CompiledModelError
+        These bytes are not the whole blob of a CUTLASS partition.
     """
     header, _ = unpack(blob)
     entries = header.get("kernels", [])
