@@ -44,7 +44,7 @@ def made_up(workloads: Sequence[Workload]) -> dict[Key, Record]:
     keys = keys_of(workloads, "a device", Protocol())
     found = {}
     for second, (workload, key) in enumerate(zip(workloads, keys, strict=True)):
-        seconds = 1e-3 * len(workload.operators) * random.Random(key.digest).uniform(0.5, 2.0)
+        seconds = 1e-3 * len(workload.operators) * random.Random(repr(key_of(workload))).uniform(0.5, 2.0)
         record = Record.of(key, Cost(seconds, 0.0, 7), description=workload.description, operators=workload.operators)
         stamp = f"2026-01-31T12:{second // 60:02}:{second % 60:02}.000000+00:00"
         found[key_of(workload)] = replace(record, timestamp=stamp)

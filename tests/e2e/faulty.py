@@ -18,6 +18,7 @@ HERE = "tests.e2e.faulty"
 
 class RaisesAtCodegen(ONNXRuntimeBackend):
     name: ClassVar[str] = "raises_at_codegen"
+    engine: ClassVar[str] = "onnxruntime"
 
     def engine_blob(self, function: Any) -> bytes:
         raise CodegenError("this backend takes nothing at all")

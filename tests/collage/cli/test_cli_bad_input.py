@@ -8,6 +8,7 @@ import signal
 import sqlite3
 import subprocess
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -72,7 +73,9 @@ def test_an_unknown_name_lists_the_valid_ones(option: str, valid: str, tune, tun
 
 
 def test_a_backend_that_is_not_installed(tune, tuned: Tuned, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("collage.backends.onnx.openvino.find_spec", lambda name: None)
+    monkeypatch.setattr(
+        "collage.runtime.engine.find_spec", lambda name: None if name == "openvino" else find_spec(name)
+    )
     refused(tune(tuned.model, "--backends", "openvino"), "openvino is not installed", "pip install")
 
 
