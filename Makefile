@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 DEV := $(VENV)/.collage-dev
 TESTS := $(VENV)/.collage-tests
 CUDA := $(VENV)/.collage-cuda
-DEMO := build/resnet50
+DEMO := build/unet
 # Whose records `make bench-estimators` and `make cost-model` take.
 MACHINE ?= xeon
 RECORDS := benchmarks/records/$(MACHINE)-2-threads
@@ -17,10 +17,10 @@ FOUND := build/estimators/$(MACHINE)
 LEARN = $(BIN)/python -m benchmarks.estimators --models learned --out $(FOUND)/learned.jsonl --keep $(FOUND)/left-out \
 	--end-to-end --records $(NETWORK_LOGS) $(if $(DESIGNED_LOGS),--designed $(DESIGNED_LOGS))
 
-.PHONY: help demo test test-emulation test-slow test-conformance test-cuda lint format bench bench-networks bench-estimators cost-model bench-onnx clean
+.PHONY: help demo test test-emulation test-slow test-conformance test-cuda lint format bench bench-networks bench-estimators cost-model bench-onnx bench-referee clean
 
 help:
-	@echo "make demo              tune a ResNet-50 over all backends, print what runs where, run the compiled model"
+	@echo "make demo              tune a U-Net over all backends, print what runs where, run the compiled model"
 	@echo "make test              the tests, without those that take minutes each"
 	@echo "make test-slow         the tests that take minutes each"
 	@echo "make test-conformance  of those, the suites that compare every candidate of a backend with the reference"
@@ -32,6 +32,7 @@ help:
 	@echo "make bench-networks    tune all ten networks (hours)"
 	@echo "make bench-estimators  evaluate cost models from the committed records (MACHINE=xeon or epyc; a quarter of an hour)"
 	@echo "make cost-model        evaluate, then train the cost model that ships for the MACHINE"
+	@echo "make bench-referee     the demo's model against OpenVINO and ONNX Runtime, each in a process of its own"
 	@echo "make bench-onnx        the ONNX project's node tests"
 	@echo "make clean             remove build outputs and caches"
 
@@ -50,12 +51,12 @@ $(CUDA): $(TESTS)
 	@touch $@
 
 demo: $(DEMO).onnx
-	$(BIN)/collage tune $(DEMO).onnx -o $(DEMO).so --report $(DEMO).html
+	$(BIN)/collage tune $(DEMO).onnx -o $(DEMO).so --report $(DEMO).html --estimator learned --correction-rounds 0
 	$(BIN)/collage run $(DEMO).so --random --repeat 20
 
 $(DEMO).onnx: | $(DEV)
 	@mkdir -p $(@D)
-	$(BIN)/python -m benchmarks.workloads resnet50 -o $@
+	$(BIN)/python -m benchmarks.workloads unet -o $@
 
 test: $(TESTS)
 	$(BIN)/python -m pytest -m "not slow and not emulation and not cuda_build"
@@ -103,6 +104,9 @@ cost-model: $(DEV)
 
 bench-onnx: $(DEV)
 	for backend in tvm openvino onnxruntime; do $(BIN)/python -m benchmarks.onnx_node_tests --backend $$backend; done
+
+bench-referee: demo
+	$(BIN)/python -m benchmarks.referee $(DEMO).onnx $(DEMO).so -o $(DEMO).referee.json
 
 clean:
 	rm -rf build .mypy_cache .ruff_cache .pytest_cache .hypothesis
