@@ -11,10 +11,30 @@ from __future__ import annotations
 import signal
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
 from collage.errors import SearchInterrupted
+
+
+@contextmanager
+def resumable(records: Path) -> Iterator[None]:
+    """Ctrl-C inside says where what was measured is kept, and how to go on.
+
+    Raises
+    ------
+    SearchInterrupted
+        In place of KeyboardInterrupt.
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise SearchInterrupted(
+            f"interrupted; what was measured is kept in {records}, and the same command goes on from there"
+        ) from None
 
 
 class interruptible:

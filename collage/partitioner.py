@@ -7,8 +7,8 @@ plan's own (`Plan.compile`).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -27,14 +27,14 @@ from collage.confirm.launches import launch_notes
 from collage.confirm.recall import Contest
 from collage.confirm.ties import simplest, tie_notes
 from collage.cost import Cost
-from collage.errors import CollageError, NoCoverError, SearchInterrupted
+from collage.errors import CollageError, NoCoverError
 from collage.estimate import CostEstimator, Workload
 from collage.frontend import load
 from collage.graph.candidates import HOST, CandidatePartition, CandidateSet
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.description import describe_module, structure_hash
 from collage.graph.from_relax import read_graph
-from collage.interrupt import interruptible
+from collage.interrupt import interruptible, resumable
 from collage.measure.plan_runner import PlanRunner
 from collage.measure.protocol import candidate_protocol, end_to_end
 from collage.measure.reference import ReferenceRun
@@ -125,7 +125,7 @@ def partition(
     reporter = reporter or Reporter()
     threads = threads or default_threads()
     configure_threads(threads)
-    with interruptible(), RecordDatabase(records) as database, _resumable(database, reporter):
+    with interruptible(), RecordDatabase(records) as database, closing(reporter), resumable(database.path):
         search_with: Searcher = plugins.load("searchers", searcher, **searcher_parameters or {})
         estimate_with: CostEstimator = plugins.load("estimators", estimator, **estimator_parameters or {})
         estimate_with = estimate_with.bind(database, reporter)
@@ -195,19 +195,6 @@ def partition(
             estimator=type(estimate_with).__name__,
             notes=(*decision.notes, *left_out, *estimate_with.notes(costs.asked), *launch_notes(decision.confirmation)),
         )
-
-
-@contextmanager
-def _resumable(database: RecordDatabase, reporter: Reporter) -> Iterator[None]:
-    """Ctrl-C inside says how to go on."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        raise SearchInterrupted(
-            f"interrupted; what was measured is kept in {database.path}, and the same command goes on from there"
-        ) from None
-    finally:
-        reporter.close()
 
 
 def _known(backends: Mapping[str, Backend], estimator: CostEstimator) -> tuple[dict[str, Backend], list[str]]:

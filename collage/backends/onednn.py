@@ -8,19 +8,18 @@ the layouts that oneDNN chooses, and back. It runs on TVM's threads, one thread 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tvm import relax
 
 from collage.backends.library.composite import Composite
-from collage.backends.library.convolution import FORWARD, TRANSPOSED, convolution_patterns, read_convolution
+from collage.backends.library.convolution import FORWARD, TRANSPOSED, convolution_patterns, read_on_host
 from collage.backends.library.epilogue import ACTIVATIONS
 from collage.backends.library.host import HostLibraryBackend
 from collage.backends.library.matmul.chain import read_chain
 from collage.backends.library.matmul.patterns import matmul_blob, matmul_patterns
-from collage.backends.library.problem import Binding, Problem, Unsupported, is_read_by, problem_of, shape_of
-from collage.backends.library.view import compact
+from collage.backends.library.problem import Problem, is_read_by, problem_of, shape_of
 from collage.runtime import blob
 from collage.runtime.host_engine import HostEngine
 from collage.runtime.onednn import engine
@@ -54,32 +53,11 @@ class OneDNNBackend(HostLibraryBackend):
         """The operation in numbers, and its weights; see `collage/runtime/onednn/engine.cc`."""
         if composite.label.startswith("onednn.matmul"):
             return product_blob(composite)
-        return convolution_blob(problem_of(composite, read), composite)
-
-
-def read(bindings: Sequence[Binding]) -> Problem:
-    """The convolution that a partition's bindings are.
-
-    Raises
-    ------
-    Unsupported
-        The engine does not compute it.
-    """
-    problem = read_convolution(bindings)
-    operands = problem.operands
-    if problem.dtype != "float32":
-        raise Unsupported(f"dtype {problem.dtype}")
-    if any(operands[role].value is None for role in ("w", "bias") if role in operands):
-        raise Unsupported("weights or a bias that are no constants")
-    if any(operands[role].value is not None for role in ("x", "residual") if role in operands):
-        raise Unsupported("an image or a residual that is a constant")
-    if any(view.strides != compact(view.dims) for view in (operands["x"].view, problem.result)):
-        raise Unsupported("channels last")
-    return problem
+        return convolution_blob(problem_of(composite, read_on_host), composite)
 
 
 #: Whether a match can be compiled: its reading, without the blob.
-is_supported = is_read_by(read)
+is_supported = is_read_by(read_on_host)
 
 
 def product_blob(composite: Composite) -> bytes:

@@ -11,11 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from collage.backends.library.composite import Composite
-from collage.backends.library.convolution import FORWARD, convolution_patterns, read_convolution
+from collage.backends.library.convolution import FORWARD, convolution_patterns, read_on_host
 from collage.backends.library.epilogue import Step
 from collage.backends.library.host import HostLibraryBackend
 from collage.backends.library.problem import Binding, Problem, Unsupported, is_read_by, problem_of
-from collage.backends.library.view import compact
 from collage.runtime import blob
 from collage.runtime.host_engine import HostEngine, compiler
 from collage.runtime.winograd.engine import ENGINE
@@ -64,21 +63,13 @@ def read(bindings: Sequence[Binding]) -> Problem:
     Unsupported
         The engine does not compute it.
     """
-    problem = read_convolution(bindings)
-    settings, weights, bias = problem.settings, problem.operands["w"], problem.operands.get("bias")
-    if problem.dtype != "float32":
-        raise Unsupported(f"dtype {problem.dtype}")
-    if weights.value is None or (bias is not None and bias.value is None):
-        raise Unsupported("weights or a bias that are no constants")
-    if any(problem.operands[role].value is not None for role in ("x", "residual") if role in problem.operands):
-        raise Unsupported("an image or a residual that is a constant")
+    problem = read_on_host(bindings)
+    settings, weights = problem.settings, problem.operands["w"]
     *depth, height, width = weights.view.dims[2:]
     if (height, width) != (3, 3) or max(depth, default=1) > _MOST_TAPS:
         raise Unsupported(f"a kernel of {weights.view.dims[2:]}")
     if settings["groups"] != 1 or max(*settings["stride"], *settings["dilation"]) > 1:
         raise Unsupported("groups, strides or dilation")
-    if any(view.strides != compact(view.dims) for view in (problem.operands["x"].view, problem.result)):
-        raise Unsupported("channels last")
     if any(step["mode"] not in _STEPS for step in settings["epilogue"]):
         raise Unsupported("an activation that is not linear in pieces")
     return problem

@@ -16,6 +16,7 @@ import random
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,11 +29,10 @@ from collage.collect.outliers import Observation, better, outliers
 from collage.collect.sampling import Alternatives, by_group, draw_candidates, draw_variants, likeliest
 from collage.collect.variants import extents_of, skeleton
 from collage.cost import Cost
-from collage.errors import SearchInterrupted
 from collage.estimate import CostEstimator, Workload
 from collage.frontend import load
 from collage.graph.from_relax import read_graph
-from collage.interrupt import interruptible
+from collage.interrupt import interruptible, resumable
 from collage.measure.protocol import candidate_protocol
 from collage.measure.reference import ReferenceRun
 from collage.measure.transitions import transition_costs
@@ -140,48 +140,41 @@ def collect(
     reporter = reporter or Reporter()
     threads = threads or default_threads()
     configure_threads(threads)
-    with interruptible(), RecordDatabase(records) as database:
+    with interruptible(), RecordDatabase(records) as database, closing(reporter), resumable(database.path):
         kinds = families_named(families)
         chosen = resolve_backends(backends, device)
         candidates_of = functools.partial(_candidates, backends=chosen, device=device, threads=threads, seed=seed)
         learned = None if model is None else plugins.load("estimators", "learned", model=model)
         measuring = _Measuring(database, budget_s, reporter)
         rng = random.Random(seed)
-        try:
-            found: list[Alternatives] = []
-            for network in models:
-                reporter.stage("enumerating candidates")
-                found += candidates_of(network)
-            own = _distinct(found)
-            wanted = samples if own else 0
-            variants: list[Alternatives] = []
-            if learned is None:  # what is drawn depends on nothing that is measured
-                variants = _shown(draw_variants(own, chosen, threads, wanted, rng), wanted, reporter)
-                complete = measuring.all([*own, *variants])
-            else:
-                complete = measuring.all(own)
-                if complete:
-                    pool = _shown(draw_variants(own, chosen, threads, _POOL * wanted, rng), wanted, reporter)
-                    variants = likeliest(pool, own, wanted, learned, measuring.cached, rng)
-                    complete = measuring.all(variants)
-            if models and complete:  # with them, searches can be replayed
-                transition_costs(list(chosen.values()), threads, database, candidate_protocol(device), reporter)
-            blocks = 0
-            for start in range(0, designed, _BLOCKS):
-                if not complete or measuring.time_is_up:
-                    complete = False
-                    break
-                numbers = range(start, min(designed, start + _BLOCKS))
-                drawn = _blocks(numbers, kinds, seed, candidates_of, reporter)
-                measuring.once(drawn)
-                blocks += len(drawn)
-            return measuring.collected(len(variants), blocks, complete)
-        except KeyboardInterrupt:
-            raise SearchInterrupted(
-                f"interrupted; what was measured is kept in {database.path}, and the same command goes on from there"
-            ) from None
-        finally:
-            reporter.close()
+        found: list[Alternatives] = []
+        for network in models:
+            reporter.stage("enumerating candidates")
+            found += candidates_of(network)
+        own = _distinct(found)
+        wanted = samples if own else 0
+        variants: list[Alternatives] = []
+        if learned is None:  # what is drawn depends on nothing that is measured
+            variants = _shown(draw_variants(own, chosen, threads, wanted, rng), wanted, reporter)
+            complete = measuring.all([*own, *variants])
+        else:
+            complete = measuring.all(own)
+            if complete:
+                pool = _shown(draw_variants(own, chosen, threads, _POOL * wanted, rng), wanted, reporter)
+                variants = likeliest(pool, own, wanted, learned, measuring.cached, rng)
+                complete = measuring.all(variants)
+        if models and complete:  # with them, searches can be replayed
+            transition_costs(list(chosen.values()), threads, database, candidate_protocol(device), reporter)
+        blocks = 0
+        for start in range(0, designed, _BLOCKS):
+            if not complete or measuring.time_is_up:
+                complete = False
+                break
+            numbers = range(start, min(designed, start + _BLOCKS))
+            drawn = _blocks(numbers, kinds, seed, candidates_of, reporter)
+            measuring.once(drawn)
+            blocks += len(drawn)
+        return measuring.collected(len(variants), blocks, complete)
 
 
 def _candidates(

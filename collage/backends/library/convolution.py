@@ -97,6 +97,27 @@ def read_convolution(bindings: Sequence[Binding]) -> Problem:
     return Problem("conv_transpose" if transposed else "conv", dtype, roles, result, {**settings, "groups": groups})
 
 
+def read_on_host(bindings: Sequence[Binding]) -> Problem:
+    """A float32 convolution in planes (NCHW) whose weights are constants, as the engines on the CPU take them.
+
+    Raises
+    ------
+    Unsupported
+        It is another one.
+    """
+    problem = read_convolution(bindings)
+    operands = problem.operands
+    if problem.dtype != "float32":
+        raise Unsupported(f"dtype {problem.dtype}")
+    if any(operands[role].value is None for role in ("w", "bias") if role in operands):
+        raise Unsupported("weights or a bias that are no constants")
+    if any(operands[role].value is not None for role in ("x", "residual") if role in operands):
+        raise Unsupported("an image or a residual that is a constant")
+    if any(view.strides != compact(view.dims) for view in (operands["x"].view, problem.result)):
+        raise Unsupported("channels last")
+    return problem
+
+
 def window(attrs: Any, dims: int) -> dict[str, list[int]]:
     """Strides, dilations and paddings of an operator; Relax orders paddings as all begins, then all ends."""
     padding = [int(p) for p in attrs.padding]
