@@ -7,7 +7,7 @@ plan's own (`Plan.compile`).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -28,7 +28,7 @@ from collage.confirm.recall import Contest
 from collage.confirm.ties import simplest, tie_notes
 from collage.cost import Cost
 from collage.errors import CollageError, NoCoverError
-from collage.estimate import CostEstimator, Workload
+from collage.estimate import CostEstimator
 from collage.frontend import load
 from collage.graph.candidates import HOST, CandidatePartition, CandidateSet
 from collage.graph.dataflow_graph import DataflowGraph
@@ -39,7 +39,7 @@ from collage.measure.plan_runner import PlanRunner
 from collage.measure.protocol import candidate_protocol, end_to_end
 from collage.measure.reference import ReferenceRun
 from collage.measure.transitions import transition_costs
-from collage.measure.workloads import WorkloadFactory
+from collage.measure.workloads import WorkloadCosts, WorkloadFactory
 from collage.plan import Plan
 from collage.planned.data import PlannedPartition, PlanRound
 from collage.progress import Reporter
@@ -227,39 +227,6 @@ def fewest_partitions(
     """The cover of fewest partitions that a backend has without the others."""
     equal = CostTable(lambda asked: [Cost(1.0)] * len(asked))
     return searcher.search(SearchProblem(graph, candidates.of_backends([backend]), equal)).candidates
-
-
-class WorkloadCosts:
-    """Costs of candidates by their workloads: those of equal workload are one question to the estimator.
-
-    Attributes
-    ----------
-    asked
-        Workloads whose cost was estimated.
-    """
-
-    def __init__(self, estimator: CostEstimator, workload: Callable[[CandidatePartition], Workload]) -> None:
-        self.estimator = estimator
-        self.workload = workload
-        self.asked: set[Workload] = set()
-
-    def costs(self, candidates: Sequence[CandidatePartition]) -> list[Cost]:
-        """The estimator's cost of each."""
-        workloads = [self.workload(candidate) for candidate in candidates]
-        unique = list(dict.fromkeys(workloads))
-        costs = dict(zip(unique, self.estimator.estimate(unique), strict=True))
-        self.asked.update(unique)
-        return [costs[w] for w in workloads]
-
-    def intervals(self, candidates: Sequence[CandidatePartition]) -> list[tuple[float, float]] | None:
-        """Between which seconds the estimator expects each cost; None where it has no intervals."""
-        workloads = [self.workload(candidate) for candidate in candidates]
-        unique = list(dict.fromkeys(workloads))
-        bounds = self.estimator.bounds(unique)
-        if bounds is None:
-            return None
-        by_workload = dict(zip(unique, bounds, strict=True))
-        return [by_workload[w] for w in workloads]
 
 
 @dataclass(frozen=True)

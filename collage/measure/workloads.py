@@ -1,4 +1,4 @@
-"""WorkloadFactory: from candidates to workloads, what an estimator sees of a candidate, without extracting modules.
+"""From candidates to workloads, what an estimator sees of a candidate, and their costs; no modules are extracted.
 
 A network has thousands of candidates and few different ones. Their structure is put together from descriptions of
 the nodes, which are made once; a module is extracted only for those that have to be built.
@@ -11,7 +11,8 @@ from typing import Any
 
 from collage.backends.base import Backend
 from collage.compile.rewrite import extract, ordered_inputs, ordered_outputs
-from collage.estimate import Samples, Workload
+from collage.cost import Cost
+from collage.estimate import CostEstimator, Samples, Workload
 from collage.graph.candidates import CandidatePartition
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.description import describe_type, describe_value, structure_hash
@@ -96,6 +97,39 @@ class WorkloadFactory:
     def _samples(self, sub_graph: SubGraph) -> Samples:
         assert self.values is not None
         return Samples(self.values(ordered_inputs(sub_graph)), self.values(ordered_outputs(sub_graph)))
+
+
+class WorkloadCosts:
+    """Costs of candidates by their workloads: those of equal workload are one question to the estimator.
+
+    Attributes
+    ----------
+    asked
+        Workloads whose cost was estimated.
+    """
+
+    def __init__(self, estimator: CostEstimator, workload: Callable[[CandidatePartition], Workload]) -> None:
+        self.estimator = estimator
+        self.workload = workload
+        self.asked: set[Workload] = set()
+
+    def costs(self, candidates: Sequence[CandidatePartition]) -> list[Cost]:
+        """The estimator's cost of each."""
+        workloads = [self.workload(candidate) for candidate in candidates]
+        unique = list(dict.fromkeys(workloads))
+        costs = dict(zip(unique, self.estimator.estimate(unique), strict=True))
+        self.asked.update(unique)
+        return [costs[w] for w in workloads]
+
+    def intervals(self, candidates: Sequence[CandidatePartition]) -> list[tuple[float, float]] | None:
+        """Between which seconds the estimator expects each cost; None where it has no intervals."""
+        workloads = [self.workload(candidate) for candidate in candidates]
+        unique = list(dict.fromkeys(workloads))
+        bounds = self.estimator.bounds(unique)
+        if bounds is None:
+            return None
+        by_workload = dict(zip(unique, bounds, strict=True))
+        return [by_workload[w] for w in workloads]
 
 
 def _resolve(reference: list[Any], references: Mapping[int, list[Any]]) -> list[Any]:
