@@ -6,17 +6,17 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.workloads import MORE, SMALL, WORKLOADS, build
+from benchmarks.workloads import build, builders
 from benchmarks.workloads.builder import FLOATS
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Parse the command line and write the file."""
-    builders = {**WORKLOADS, **MORE, **SMALL}
+    known = builders()
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.workloads", description="Write a benchmark network as ONNX."
     )
-    parser.add_argument("name", nargs="?", choices=list(builders), metavar="NAME", help="the network; see --list")
+    parser.add_argument("name", nargs="?", choices=list(known), metavar="NAME", help="the network; see --list")
     parser.add_argument("-o", "--output", type=Path, help="the file to write; NAME.onnx when left out")
     parser.add_argument("--batch", type=int, default=1, help="batch size")
     parser.add_argument("--seed", type=int, default=0, help="seed of the random weights")
@@ -24,8 +24,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--list", action="store_true", help="name the networks and what they are")
     options = parser.parse_args(arguments)
     if options.list:
-        for name, builder in builders.items():
-            print(f"{name:16} {(builder.__doc__ or '').splitlines()[0]}")
+        for name, builder in known.items():
+            print(f"{name:18} {(builder.__doc__ or '').splitlines()[0]}")
         return
     if options.name is None:
         parser.error("NAME is required, or --list")

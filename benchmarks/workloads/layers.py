@@ -21,8 +21,9 @@ def conv(
     pads: Sequence[int] | None = None,
     group: int = 1,
     gain: float = 2.0,
+    bias: bool = False,
 ) -> str:
-    """A convolution without bias from `channels[0]` to `channels[1]` channels over `len(kernel)` spatial dimensions.
+    """A convolution from `channels[0]` to `channels[1]` channels over `len(kernel)` spatial dimensions.
 
     `pads` are ONNX's (all begins, then all ends); None keeps the size at stride 1.
     """
@@ -32,6 +33,7 @@ def conv(
         "Conv",
         x,
         weight,
+        *([b.normal((channels[1],), 0.02)] if bias else []),
         kernel_shape=list(kernel),
         strides=[stride] * len(kernel) if isinstance(stride, int) else list(stride),
         pads=list(pads) if pads is not None else [k // 2 for k in kernel] * 2,
