@@ -1,0 +1,159 @@
+"""What the machine was like while something was timed: other processes, a hypervisor, a slower clock.
+
+    watch = Watch()
+    with watch:
+        ...  # take samples
+    if watch.conditions.disturbed:
+        ...  # take them again
+
+The load average reacts within a minute, samples take milliseconds. So the time that processors were not idle is read
+around the samples, and what we used ourselves is taken off. Linux only; elsewhere nothing is ever disturbed.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple
+
+#: Share of the processors' time in use by others beyond which samples are disturbed. Daemons and the kernel stay below
+#: a tenth; one busy process exceeds it on up to ten processors.
+LOAD_LIMIT = 0.1
+#: Share of the processors' time that a hypervisor gave to others. Stolen time comes in pieces longer than a sample.
+STEAL_LIMIT = 0.02
+#: How much longer the canary may take than its best. Turbo clocks alone make a sixth.
+CANARY_LIMIT = 1.25
+
+#: A modular power: a tenth of a millisecond of arithmetic, in registers and the nearest cache, with no library.
+_CANARY = (3, (1 << 256) - 1, (1 << 256) - 189)
+_CANARY_RUNS = 5
+_STAT = Path("/proc/stat")
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What the machine was like during some samples.
+
+    Attributes
+    ----------
+    load
+        Share of the processors' time that other processes used.
+    steal
+        Share of the processors' time that the hypervisor gave to other guests.
+    canary
+        Time of a fixed piece of arithmetic over its best in this process, before or after the samples, whichever was
+        faster: threads of ours may have been awake still. 0 where it was not run.
+    """
+
+    load: float = 0.0
+    steal: float = 0.0
+    canary: float = 0.0
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether samples taken in these conditions should be taken again."""
+        return self.load > LOAD_LIMIT or self.steal > STEAL_LIMIT or self.canary > CANARY_LIMIT
+
+    def as_dict(self) -> dict[str, float]:
+        """For records."""
+        return {name: round(value, 4) for name, value in asdict(self).items()}
+
+
+def was_disturbed(conditions: Mapping[str, float]) -> bool:
+    """Whether a record's conditions say so; those of a record that has none do not."""
+    return Conditions(**{name: conditions.get(name, 0.0) for name in ("load", "steal", "canary")}).disturbed
+
+
+class _Reading(NamedTuple):
+    """Seconds since some moment in the past: of the clock, and of all processors that this process may use."""
+
+    clock: float
+    idle: float
+    stolen: float
+    ours: float
+
+
+class Watch:
+    """Notes the conditions between entering and leaving; to be used again for the next samples, since it remembers
+    the best time of its canary.
+
+    Attributes
+    ----------
+    processes
+        Numbers of processes, besides this one, whose processor time is ours.
+    conditions
+        Those of the samples watched last.
+    """
+
+    def __init__(self, processes: Sequence[int] = ()) -> None:
+        self.processes = tuple(processes)
+        self.conditions = Conditions()
+        self._best = math.inf
+        self._before: tuple[float, _Reading] | None = None
+
+    def __enter__(self) -> Watch:
+        self._before = (self._canary(), _read(self.processes)) if _STAT.exists() else None
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._before is None:
+            return
+        canary, before = self._before
+        load, steal = _shares(before, _read(self.processes))
+        self.conditions = Conditions(load, steal, min(canary, self._canary()) / self._best)
+
+    def _canary(self) -> float:
+        """Seconds of the fastest of a few runs: a single one that was interrupted does not count."""
+        fastest = math.inf
+        for _ in range(_CANARY_RUNS):
+            begin = time.perf_counter()
+            pow(*_CANARY)
+            fastest = min(fastest, time.perf_counter() - begin)
+        self._best = min(self._best, fastest)
+        return fastest
+
+
+def _shares(before: _Reading, after: _Reading) -> tuple[float, float]:
+    """Load and steal between two readings.
+
+    The kernel tells idle and stolen time in ticks. What may be an error of those does not count: in a few
+    milliseconds nothing is noticed, in 100 a busy neighbour is.
+    """
+    count = len(_processors())
+    total = (after.clock - before.clock) * count
+    resolution = math.sqrt(count) / os.sysconf("SC_CLK_TCK")
+    stolen = after.stolen - before.stolen
+    others = total - (after.idle - before.idle) - stolen - (after.ours - before.ours)
+    return max(0.0, others - resolution) / total, max(0.0, stolen - resolution) / total
+
+
+def _read(processes: Sequence[int]) -> _Reading:
+    wanted = {f"cpu{number}" for number in _processors()}
+    idle = stolen = 0
+    for line in _STAT.read_text().splitlines():
+        name, *ticks = line.split()
+        if name in wanted:
+            idle += int(ticks[3]) + int(ticks[4])  # idle, and waiting for a disk
+            stolen += int(ticks[7])
+    second = os.sysconf("SC_CLK_TCK")
+    ours = time.process_time() + sum(map(_processor_time, processes))
+    return _Reading(time.perf_counter(), idle / second, stolen / second, ours)
+
+
+def _processors() -> set[int]:
+    return os.sched_getaffinity(0)
+
+
+def _processor_time(process: int) -> float:
+    """Seconds that all threads of another process have run; 0 when it has ended."""
+    try:
+        return time.clock_gettime((~process << 3) | 2)  # its CLOCK_PROCESS_CPUTIME_ID: clock_getcpuclockid(3)
+    except OSError:
+        return 0.0
