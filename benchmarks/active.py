@@ -99,6 +99,7 @@ def shipped(network: Network, estimator: CostEstimator) -> tuple[CandidatePartit
             estimator=estimator,
             records=Path(folder) / "records.db",
             threads=network.threads,
+            effort="thorough",
         )
     return plan.placement(network.graph)
 

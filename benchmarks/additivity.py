@@ -74,7 +74,7 @@ def measure(name: str, records: Path, turns: int) -> dict[str, Any]:
     configure_threads(threads)
     with tempfile.TemporaryDirectory(prefix="collage-additivity-") as temporary:
         folder = Path(temporary)
-        plan = partition(build(name), records=records, threads=threads, confirm_end_to_end=False)
+        plan = partition(build(name), records=records, threads=threads, effort="thorough", confirm_end_to_end=False)
         backends = list(plan.backends.values())
         graph = read_graph(plan.module)
         reference = ReferenceRun(plan.module, graph, threads)

@@ -51,7 +51,7 @@ def bench(name: str, records: Path, time_limit_s: float, checkpoint: Path | None
         file = Path(folder) / f"{name}.onnx"
         onnx.save(build(name), str(file))
         started = time.monotonic()
-        plan = collage.partition(str(file), searcher=searcher, records=records)
+        plan = collage.partition(str(file), searcher=searcher, records=records, effort="thorough")
         seconds = time.monotonic() - started
     incumbent = DijkstraSearcher().search(searcher.problem)
     found = searcher.found

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collage.progress import Reporter
     from collage.records import Record, RecordDatabase
     from collage.records.key import MeasuringProtocol
+    from collage.runtime.device_info import DeviceInfo
 
 Tensors = tuple[np.ndarray, ...]
 
@@ -136,6 +137,10 @@ class CostEstimator(Parameterised, ABC):
     def uses_device(self) -> bool:
         """Whether it may run things on the device; where it does not, transitions are not measured either."""
         return False
+
+    def serves(self, device: DeviceInfo, backends: Collection[str], threads: int) -> bool:
+        """Whether it may be chosen for a machine where the user names no estimator (`collage.effort`)."""
+        return True
 
     def transitions(self, backends: Sequence[str], threads: int) -> Mapping[tuple[str, str], float] | None:
         """Seconds for handing a tensor from one backend's partition to another's, per ordered pair of names; None where

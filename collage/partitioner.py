@@ -27,6 +27,7 @@ from collage.confirm.launches import launch_notes
 from collage.confirm.recall import Contest
 from collage.confirm.ties import simplest, tie_notes
 from collage.cost import Cost
+from collage.effort import Effort
 from collage.errors import CollageError, NoCoverError
 from collage.estimate import CostEstimator
 from collage.frontend import load
@@ -46,6 +47,7 @@ from collage.progress import Reporter
 from collage.records import RecordDatabase
 from collage.rules.base import PartitionSpec
 from collage.rules.gather import gather_candidates
+from collage.runtime.device_info import describe_device
 from collage.runtime.threads import configure_threads, default_threads
 from collage.search import CostTable, LatencyTable, Partitioning, Searcher, SearchProblem
 from collage.search.coalescing import coalesced
@@ -60,7 +62,7 @@ def partition(
     model: Any,
     backends: Sequence[str | Backend] | None = None,
     searcher: str | Searcher = "dijkstra",
-    estimator: str | CostEstimator = "measured",
+    estimator: str | CostEstimator | None = None,
     *,
     device: str = "cpu",
     records: str | Path | None = None,
@@ -68,7 +70,8 @@ def partition(
     shapes: Mapping[str, Sequence[int]] | None = None,
     inputs: Sequence[np.ndarray] | None = None,
     confirm_end_to_end: bool = True,
-    correction_rounds: int = 3,
+    effort: str | Effort = "normal",
+    correction_rounds: int | None = None,
     budget_s: float | None = None,
     seed: int = 0,
     searcher_parameters: Mapping[str, Any] | None = None,
@@ -85,7 +88,7 @@ def partition(
         Names or instances; None is every backend of the device that is available here. A name may leave out the
         device: "tvm" is "tvm-cuda" on "cuda". Those of which the estimator knows nothing are left out, with a note.
     searcher, estimator
-        A name or an instance.
+        A name or an instance. An estimator of None goes by the effort.
     device
         What the network is to run on, "cpu" or "cuda".
     records
@@ -98,15 +101,18 @@ def partition(
         Arrays to run candidates on; None makes legal random ones.
     confirm_end_to_end
         Whether the plan is run against the baselines before it is returned.
+    effort
+        How long finding the plan may take: "quick" predicts costs, "normal" measures what could still change the plan,
+        "thorough" measures every candidate (`collage.effort`).
     correction_rounds
         How often, at most, costs are corrected by what partitions took inside the whole, and the search is repeated
-        (`collage.confirm.correction`).
+        (`collage.confirm.correction`); None goes by the effort.
     budget_s
         Seconds that the search may take; None for no limit.
     seed
         Of the searcher's and the inputs' random numbers.
     searcher_parameters, estimator_parameters
-        Of their constructors, where they are given by name.
+        Of their constructors, where they are given by name, or by the effort.
     reporter
         Shows progress.
 
@@ -125,11 +131,20 @@ def partition(
     reporter = reporter or Reporter()
     threads = threads or default_threads()
     configure_threads(threads)
+    effort = Effort.of(effort)
+    correction_rounds = effort.correction_rounds if correction_rounds is None else correction_rounds
     with interruptible(), RecordDatabase(records) as database, closing(reporter), resumable(database.path):
         search_with: Searcher = plugins.load("searchers", searcher, **searcher_parameters or {})
-        estimate_with: CostEstimator = plugins.load("estimators", estimator, **estimator_parameters or {})
+        parameters = estimator_parameters or {}
+        available = resolve_backends(backends, device)
+        passed_over: tuple[str, ...] = ()
+        estimate_with: CostEstimator
+        if estimator is None:
+            estimate_with, passed_over = effort.estimator(describe_device(device), available, threads, parameters)
+        else:
+            estimate_with = plugins.load("estimators", estimator, **parameters)
         estimate_with = estimate_with.bind(database, reporter)
-        chosen, left_out = _known(resolve_backends(backends, device), estimate_with)
+        chosen, left_out = _known(available, estimate_with)
         module = load(model, shapes, device)
         graph, network = read_graph(module), structure_hash(describe_module(module))
         reference = ReferenceRun(module, graph, threads, inputs, seed)
@@ -193,7 +208,13 @@ def partition(
             confirmation=decision.confirmation,
             searcher=repr(search_with),
             estimator=type(estimate_with).__name__,
-            notes=(*decision.notes, *left_out, *estimate_with.notes(costs.asked), *launch_notes(decision.confirmation)),
+            notes=(
+                *decision.notes,
+                *passed_over,
+                *left_out,
+                *estimate_with.notes(costs.asked),
+                *launch_notes(decision.confirmation),
+            ),
         )
 
 

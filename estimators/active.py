@@ -24,8 +24,10 @@ from collage.measure.protocol import Protocol
 from collage.progress import Reporter
 from collage.records import RecordDatabase
 from collage.records.key import Device
+from collage.runtime.device_info import DeviceInfo
 from estimators.cached import CachedEstimator
 from estimators.cost_model.model import CostModel
+from estimators.cost_model.shipped import nearest
 from estimators.learned import LearnedEstimator
 from estimators.measured import MeasuredEstimator
 
@@ -46,8 +48,10 @@ class ActiveEstimator(CostEstimator):
     share
         Of the distinct workloads whose bounds were asked for and that are not recorded, how many may be measured;
         between 0 and 1. Without effect on a searcher that does not ask for bounds.
+    least
+        How many workloads may be measured whatever the share; a small network is measured entirely.
     measurements
-        How many workloads may be measured; None for no limit but `share`.
+        How many workloads may be measured at most; None for no limit but `share`.
     seconds
         That measuring may take; looked at between batches. None for no limit.
     widening
@@ -73,6 +77,7 @@ class ActiveEstimator(CostEstimator):
         records: RecordDatabase | str | os.PathLike[str] | None = None,
         protocol: Protocol | None = None,
         share: float = 0.2,
+        least: int = 0,
         measurements: int | None = None,
         seconds: float | None = None,
         widening: float = 1.0,
@@ -84,6 +89,7 @@ class ActiveEstimator(CostEstimator):
         self.records = records
         self.protocol: Protocol | None = protocol
         self.share = share
+        self.least = least
         self.measurements = measurements
         self.seconds = seconds
         self.widening = widening
@@ -99,6 +105,9 @@ class ActiveEstimator(CostEstimator):
         )
         bound.budget_ = self.budget_  # which is that of the instance, however many runs it is used in
         return bound
+
+    def serves(self, device: DeviceInfo, backends: Collection[str], threads: int) -> bool:
+        return self.model is not None or nearest(device, backends, threads) is not None
 
     @property
     def uses_device(self) -> bool:
@@ -165,7 +174,7 @@ class ActiveEstimator(CostEstimator):
 
     def _limit(self) -> float:
         offered = self.budget_.offered
-        share = math.floor(self.share * len(offered)) if offered else math.inf
+        share = max(math.floor(self.share * len(offered)), self.least) if offered else math.inf
         return min(share, math.inf if self.measurements is None else self.measurements)
 
     def _seconds_limit(self) -> float:

@@ -24,7 +24,7 @@ from collage.records import Record, RecordDatabase
 from collage.records.key import Device
 from collage.runtime.device_info import DeviceInfo, describe_device
 from estimators.cost_model.model import CostModel
-from estimators.cost_model.shipped import shipped
+from estimators.cost_model.shipped import nearest, shipped
 
 
 class LearnedEstimator(Trainable):
@@ -39,6 +39,8 @@ class LearnedEstimator(Trainable):
         Asked for the workloads of backends that the model knows nothing of; None makes those an error.
     device
         The machine (or its fingerprint) to predict for; None is this one.
+    backends
+        That a model which ships has to know to be chosen, where there is one that knows them all.
 
     Attributes
     ----------
@@ -51,10 +53,16 @@ class LearnedEstimator(Trainable):
         model: CostModel | str | os.PathLike[str] | None = None,
         fallback: CostEstimator | None = None,
         device: Device | None = None,
+        backends: Collection[str] = (),
     ) -> None:
         self.model = model
         self.fallback = fallback
         self.device = device
+        self.backends = backends
+
+    def serves(self, device: DeviceInfo, backends: Collection[str], threads: int) -> bool:
+        # Of the model's backends only: those that it does not know are left out, with a note.
+        return self.model is not None or nearest(device, (), threads) is not None
 
     def bind(self, records: RecordDatabase, reporter: Reporter) -> CostEstimator:
         return self if self.fallback is None else self.with_params(fallback=self.fallback.bind(records, reporter))
@@ -141,7 +149,7 @@ class LearnedEstimator(Trainable):
     def model_(self) -> CostModel:
         if isinstance(self.model, CostModel):
             return self.model
-        return shipped(self._device()) if self.model is None else CostModel.load(self.model)
+        return shipped(self._device(), self.backends) if self.model is None else CostModel.load(self.model)
 
     def _fingerprint(self) -> str:
         return str(self._device()["fingerprint"])

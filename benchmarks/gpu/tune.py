@@ -52,6 +52,7 @@ def tune(
         searcher=searcher,
         device=device,
         records=records,
+        effort="thorough",
         searcher_parameters={} if search_s is None else {"time_limit_s": search_s},
     )
     tuned = time.monotonic() - begin

@@ -68,7 +68,12 @@ def tune(
     backends: _Backends = None,
     device: Device = "cpu",
     searcher: Annotated[str, typer.Option(help="How covers are searched.")] = "dijkstra",
-    estimator: Annotated[str, typer.Option(help="Where costs come from.")] = "measured",
+    effort: Annotated[
+        str, typer.Option(metavar="quick|normal|thorough", help="How long finding the plan may take.")
+    ] = "normal",
+    estimator: Annotated[
+        str | None, typer.Option(help="Where costs come from; by default as the effort says.", show_default=False)
+    ] = None,
     records: Records = None,
     threads: _Threads = None,
     shape: Shapes = None,
@@ -77,8 +82,14 @@ def tune(
     tune_trials: _Trials = 0,
     confirm: Annotated[bool, typer.Option(help="Time the plan end to end against the baselines.")] = True,
     correction_rounds: Annotated[
-        int, typer.Option(min=0, help="How often costs are corrected by runs end to end, and the search repeated.")
-    ] = 3,
+        int | None,
+        typer.Option(
+            min=0,
+            help="How often costs are corrected by runs end to end, and the search repeated; by default as the effort "
+            "says.",
+            show_default=False,
+        ),
+    ] = None,
     budget: _Budget = None,
     seed: Annotated[int, typer.Option(help="Of the searcher's and the inputs' random numbers.")] = 0,
     parameter: Parameters = None,
@@ -112,6 +123,7 @@ def tune(
                 threads=threads,
                 shapes=shapes,
                 confirm_end_to_end=confirm,
+                effort=effort,
                 correction_rounds=correction_rounds,
                 budget_s=budget,
                 seed=seed,

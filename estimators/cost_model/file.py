@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import os
 import zlib
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +37,10 @@ class Header(msgspec.Struct, frozen=True):
         The machine on which the latencies were measured.
     parameters
         The model's constructor parameters.
+    training
+        Facts about the records, among them their numbers of threads.
+    backends
+        Backend -> its model, not read.
     """
 
     format: Any = None
@@ -47,6 +50,8 @@ class Header(msgspec.Struct, frozen=True):
     total_features: Any = None
     device_info: dict[str, Any] = {}
     parameters: dict[str, Any] = {}
+    training: dict[str, Any] = {}
+    backends: dict[str, msgspec.Raw] = {}
 
 
 class ModelFile(msgspec.Struct, frozen=True, eq=False, kw_only=True, rename={"ratios": "contrasts"}):
@@ -125,9 +130,9 @@ def read_model(path: str | os.PathLike[str]) -> ModelFile:
         raise damaged(path, error) from error
 
 
-def device_of(path: str | os.PathLike[str]) -> Mapping[str, Any]:
-    """The machine that a model file is of. Raises as `read_model`."""
-    return _header(_text(path), path).device_info
+def read_header(path: str | os.PathLike[str]) -> Header:
+    """What a model file says of itself; the model is not read. Raises as `read_model`."""
+    return _header(_text(path), path)
 
 
 def damaged(path: str | os.PathLike[str], error: Exception) -> CollageError:

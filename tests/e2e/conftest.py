@@ -27,4 +27,4 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> Tuned:
     records = tmp_path_factory.mktemp("tuned") / "records.db"
     model = build("tiny_resnet")
     module = collage.load(model)
-    return Tuned(model, module, collage.partition(module, records=records), records)
+    return Tuned(model, module, collage.partition(module, records=records, effort="thorough"), records)

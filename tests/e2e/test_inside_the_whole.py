@@ -62,7 +62,7 @@ def test_contestants_whose_partitions_have_the_same_names_are_not_mixed_up(tuned
 
 
 def test_rounds_are_a_parameter(tuned: Tuned) -> None:
-    plan = collage.partition(tuned.module, records=tuned.records, correction_rounds=0)
+    plan = collage.partition(tuned.module, records=tuned.records, effort="thorough", correction_rounds=0)
     assert len(plan.rounds) == 1
 
 
@@ -72,9 +72,9 @@ def test_evolution_runs_whole_placements_and_a_second_run_measures_nothing(tuned
         population=6, generations=2, distinct_covers=1, measured_per_generation=2, time_limit_s=None
     )
     before = _records(tuned.records)
-    first = collage.partition(tuned.module, searcher=searcher, records=tuned.records)
+    first = collage.partition(tuned.module, searcher=searcher, records=tuned.records, effort="thorough")
     between = _records(tuned.records)
-    second = collage.partition(tuned.module, searcher=searcher, records=tuned.records)
+    second = collage.partition(tuned.module, searcher=searcher, records=tuned.records, effort="thorough")
     assert between > before
     assert _records(tuned.records) == between
     assert [p.nodes for p in first.partitions] == [p.nodes for p in second.partitions]

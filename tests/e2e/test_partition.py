@@ -86,7 +86,7 @@ def test_one_file_runs_in_a_fresh_process_that_has_nothing_of_the_compiler(tuned
     "backends", [["tvm"], ["openvino"], ["onnxruntime"], ["openvino", "tvm"], ["onnxruntime", "openvino"]]
 )
 def test_every_mix_of_backends_gives_the_same_numbers(tuned: Tuned, backends: list[str], tmp_path: Path) -> None:
-    plan = collage.partition(tuned.module, backends, records=tuned.records, confirm_end_to_end=False)
+    plan = collage.partition(tuned.module, backends, records=tuned.records, effort="thorough", confirm_end_to_end=False)
     assert {p.backend for p in plan.partitions} <= {*backends, HOST}
     plan.compile().export(tmp_path / "model.so")
     inputs = random_inputs(tuned.model, seed=5)
@@ -96,7 +96,7 @@ def test_every_mix_of_backends_gives_the_same_numbers(tuned: Tuned, backends: li
 def test_a_second_run_measures_nothing_and_finds_the_same_plan(tuned: Tuned) -> None:
     with RecordDatabase(tuned.records) as database:
         before = set(database.digests())
-    again = collage.partition(tuned.module, records=tuned.records)
+    again = collage.partition(tuned.module, records=tuned.records, effort="thorough")
     with RecordDatabase(tuned.records) as database:
         assert set(database.digests()) == before
     assert again.to_dict() == tuned.plan.to_dict()

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from collage.errors import CollageError
+from collage.runtime.device_info import DeviceInfo
+from estimators.active import ActiveEstimator
 from estimators.cost_model import shipped as module
 from estimators.cost_model.model import CostModel
-from estimators.cost_model.shipped import FOLDER, shipped
+from estimators.cost_model.shipped import FOLDER, nearest, shipped
 from estimators.learned import LearnedEstimator
 
 MODELS = sorted(f.name for f in files("estimators").joinpath(FOLDER).iterdir())
@@ -45,6 +47,58 @@ def test_any_other_machine_gets_the_one_that_is_most_like_it(name: str) -> None:
     sibling = {**device, "fingerprint": "cpu-sibling", "features": device["features"][1:]}
     assert shipped(sibling).device_ == device["fingerprint"]
     assert isinstance(shipped({}), CostModel)
+
+
+#: Zen 4, a generation before the EPYC of the model; its AVX-512 lacks VP2INTERSECT, and it has no AVX-VNNI.
+_ZEN_4 = (
+    "abm aes avx avx2 avx512_bf16 avx512_bitalg avx512_vbmi2 avx512_vnni avx512_vpopcntdq avx512bw avx512cd avx512dq "
+    "avx512f avx512ifma avx512vbmi avx512vl bmi1 bmi2 f16c fma gfni movbe pclmulqdq popcnt sha_ni sse sse2 sse4_1 "
+    "sse4_2 sse4a ssse3 vaes vpclmulqdq"
+)
+_ZEN_2 = "abm aes avx avx2 bmi1 bmi2 f16c fma movbe pclmulqdq popcnt sha_ni sse sse2 sse4_1 sse4_2 sse4a ssse3"
+_CASCADE_LAKE = f"{_ZEN_2.replace(' sha_ni', '')} avx512_vnni avx512bw avx512cd avx512dq avx512f avx512vl"
+_NEON = "asimd aes bf16 fphp i8mm sve"
+_ALL = KNOWN["epyc.json.gz"]
+
+
+def machine(model: str, features: str, arch: str = "x86_64", kind: str = "cpu") -> DeviceInfo:
+    return DeviceInfo(kind, model, tuple(features.split()), 2, 0, "Linux", arch)
+
+
+@pytest.mark.parametrize(
+    ("device", "near"),
+    [
+        (machine("AMD EPYC (AuthenticAMD family 25 model 17 stepping 1)", _ZEN_4), "AMD EPYC"),
+        (machine("AMD EPYC 7502 (AuthenticAMD family 23 model 49 stepping 0)", _ZEN_2), None),
+        (machine("Intel Xeon Gold 6248 (GenuineIntel family 6 model 85 stepping 7)", _CASCADE_LAKE), None),
+        (machine("Arm CPU implementer 0x41", _NEON, arch="aarch64"), None),
+        (machine("NVIDIA H200", "9.0", kind="cuda"), None),
+        ({"kind": "cpu", "arch": "x86_64"}, None),
+    ],
+)
+def test_near_is_a_processor_with_nearly_the_same_instruction_sets(device: Any, near: str | None) -> None:
+    assert (nearest(device, _ALL, 2) or "").startswith(near or "\0") == (near is not None)
+
+
+@pytest.mark.parametrize(("threads", "near"), [(1, True), (2, True), (4, True), (8, False)])
+def test_near_is_a_model_of_about_as_many_threads(threads: int, near: bool) -> None:
+    assert (nearest(machine("", _ZEN_4), _ALL, threads) is not None) == near
+
+
+def test_near_is_a_model_that_knows_the_backends() -> None:
+    xeon, epyc = (content(f"{name}.json.gz")["device_info"] for name in ("xeon", "epyc"))
+    assert nearest(xeon, _EVERYWHERE, 2) == xeon["model"]
+    assert nearest(xeon, _ALL, 2) == epyc["model"], "one that knows everything comes before the machine's own"
+    assert shipped(xeon, _ALL).device_ == epyc["fingerprint"]
+    assert nearest(epyc, {"tvm", "a third party's"}, 2) is None
+
+
+def test_only_headers_are_read_to_tell_what_is_near(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CostModel, "load", lambda path: pytest.fail("a model was read"))
+    assert ActiveEstimator().serves(machine("", _ZEN_4), _ALL, 2)
+    assert LearnedEstimator().serves(machine("", _ZEN_4), [*_ALL, "a third party's"], 2), "which is left out"
+    assert not ActiveEstimator().serves(machine("", _NEON), _ALL, 2)
+    assert ActiveEstimator("cost.json").serves(machine("", _NEON), _ALL, 2), "the user knows"
 
 
 def test_the_estimator_asks_for_its_device() -> None:

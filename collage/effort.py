@@ -1,0 +1,119 @@
+"""Effort: how long a plan may take to be found, as three named sets of defaults.
+
+    partition(model, effort="quick")
+    collage tune MODEL.onnx -o OUT.so --effort thorough
+
+`quick` predicts what candidates take, `normal` predicts and measures what could still change the plan, `thorough`
+measures every candidate (docs/SEARCH.md, "Effort"). What the caller gives explicitly (`estimator`,
+`correction_rounds`) wins over the effort.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from collage import plugins
+from collage.errors import CollageError
+from collage.estimate import CostEstimator
+from collage.runtime.device_info import DeviceInfo
+
+
+@dataclass(frozen=True)
+class Effort:
+    """One set of defaults.
+
+    Attributes
+    ----------
+    name
+        What the caller writes.
+    estimators
+        Names of estimators, the best first; the first that serves the machine (`CostEstimator.serves`) is taken.
+    parameters
+        Estimator -> the parameters that it is made with.
+    correction_rounds
+        How often, at most, costs are corrected by runs end to end, and the search is repeated.
+    race_rounds
+        Rounds that contestants run for, at most, before one of them is chosen.
+    final_rounds
+        Rounds of fresh samples that the chosen one and its best rivals run for, at most.
+    """
+
+    name: str
+    estimators: tuple[str, ...]
+    correction_rounds: int
+    race_rounds: int
+    final_rounds: int
+    parameters: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, effort: str | Effort) -> Effort:
+        """The effort of a name.
+
+        Raises
+        ------
+        CollageError
+            There is none of this name.
+        """
+        if isinstance(effort, Effort):
+            return effort
+        if effort not in EFFORTS:
+            raise CollageError(f"no effort is called {effort!r}; valid names: {', '.join(EFFORTS)}")
+        return EFFORTS[effort]
+
+    def estimator(
+        self, device: DeviceInfo, backends: Collection[str], threads: int, given: Mapping[str, Any]
+    ) -> tuple[CostEstimator, tuple[str, ...]]:
+        """The first estimator that serves a machine, the last one where none does; and a note on those passed over.
+
+        Parameters
+        ----------
+        device, backends, threads
+            What costs are wanted of.
+        given
+            Parameters from the caller, which win over those of the effort.
+
+        Raises
+        ------
+        PluginError
+            The estimator does not take a parameter.
+        """
+        passed: list[str] = []
+        for name in self.estimators:
+            parameters = {**self.parameters.get(name, {}), **given}
+            chosen: CostEstimator = plugins.load("estimators", name, **parameters)
+            if name == self.estimators[-1] or chosen.serves(device, backends, threads):
+                break
+            passed.append(name)
+        notes = (
+            f"the effort {self.name} took the estimator {name}: {other} has no cost model that is near this machine "
+            "and knows these backends and threads"
+            for other in passed
+        )
+        return chosen, tuple(notes)
+
+
+def _frozen(**parameters: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
+    return MappingProxyType({name: MappingProxyType(values) for name, values in parameters.items()})
+
+
+#: The efforts by their names.
+EFFORTS: Mapping[str, Effort] = MappingProxyType(
+    {
+        effort.name: effort
+        for effort in (
+            Effort("quick", ("learned", "measured"), correction_rounds=0, race_rounds=15, final_rounds=15),
+            Effort(
+                "normal",
+                ("active", "measured"),
+                correction_rounds=1,
+                race_rounds=45,
+                final_rounds=31,
+                parameters=_frozen(active={"share": 0.25, "least": 100, "seconds": 60.0}),
+            ),
+            Effort("thorough", ("measured",), correction_rounds=3, race_rounds=150, final_rounds=61),
+        )
+    }
+)
