@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -132,6 +133,12 @@ class CostEstimator(Parameterised, ABC):
             Shows progress to the user.
         """
         return self
+
+    def session(self) -> AbstractContextManager[None]:
+        """Inside of this context `estimate` keeps what it needs from call to call, such as processes; outside of it,
+        nothing. An estimator that wraps another one opens that one's, too.
+        """
+        return nullcontext()
 
     @property
     def uses_device(self) -> bool:

@@ -184,7 +184,8 @@ def partition(
                 seed=seed,
                 progress=lambda line: reporter.step(line, 0),
             )
-            searched = search(search_with, problem, chosen)
+            with estimate_with.session():
+                searched = search(search_with, problem, chosen)
             baselines = single_backend_baselines(searched.problem, chosen)
             if confirm_end_to_end:
                 contest = Contest(network, chosen, threads, database, runner)

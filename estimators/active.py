@@ -15,6 +15,7 @@ import math
 import os
 import time
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -69,6 +70,8 @@ class ActiveEstimator(CostEstimator):
         What of the budget is used.
     learned_
         Predicts what is not measured.
+    measurer_
+        Measures the rest.
     """
 
     def __init__(
@@ -109,6 +112,9 @@ class ActiveEstimator(CostEstimator):
     def serves(self, device: DeviceInfo, backends: Collection[str], threads: int) -> bool:
         return self.model is not None or nearest(device, backends, threads) is not None
 
+    def session(self) -> AbstractContextManager[None]:
+        return self.measurer_.session()
+
     @property
     def uses_device(self) -> bool:
         return self.measured is None or self.measured.uses_device
@@ -148,7 +154,7 @@ class ActiveEstimator(CostEstimator):
         rest = {key: w for key, w in missing.items() if not state.measures[key]}
         if chosen:
             began = time.monotonic()
-            costs.update(zip(chosen, self._measurer().estimate(list(chosen.values())), strict=True))
+            costs.update(zip(chosen, self.measurer_.estimate(list(chosen.values())), strict=True))
             state.seconds += time.monotonic() - began
         costs.update(zip(rest, self._predicted(list(rest.values())), strict=True))
         return [costs[_key(w)] for w in workloads]
@@ -188,7 +194,8 @@ class ActiveEstimator(CostEstimator):
         costs = zip(workloads, cached.estimate(workloads), strict=True)
         return {_key(w): cost for w, cost in costs if not cost.is_unknown}
 
-    def _measurer(self) -> CostEstimator:
+    @cached_property
+    def measurer_(self) -> CostEstimator:
         if self.measured is not None:
             return self.measured
         return MeasuredEstimator(self.records, self.protocol, reporter=self.reporter)

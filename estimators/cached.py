@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 
 from collage.cost import Cost
 from collage.estimate import CostEstimator, Workload, device_kind
@@ -50,6 +50,9 @@ class CachedEstimator(CostEstimator):
     def bind(self, records: RecordDatabase, reporter: Reporter) -> CostEstimator:
         fallback = self.fallback.bind(records, reporter) if self.fallback is not None else None
         return self.with_params(records=records if self.records is None else self.records, fallback=fallback)
+
+    def session(self) -> AbstractContextManager[None]:
+        return nullcontext() if self.fallback is None else self.fallback.session()
 
     @property
     def uses_device(self) -> bool:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from typing import Any
 
@@ -66,6 +67,9 @@ class LearnedEstimator(Trainable):
 
     def bind(self, records: RecordDatabase, reporter: Reporter) -> CostEstimator:
         return self if self.fallback is None else self.with_params(fallback=self.fallback.bind(records, reporter))
+
+    def session(self) -> AbstractContextManager[None]:
+        return nullcontext() if self.fallback is None else self.fallback.session()
 
     def estimate(self, workloads: Sequence[Workload]) -> list[Cost]:
         """One predicted cost per workload; its spread is half the width of the prediction interval.

@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from types import TracebackType
 
 from collage.cost import Cost
 from collage.errors import CodegenError
@@ -65,6 +66,7 @@ class MeasuredEstimator(CostEstimator):
         self.build_jobs = build_jobs
         self.timeout_s = timeout_s
         self.reporter = reporter
+        self._bench: _Bench | None = None
 
     def bind(self, records: RecordDatabase, reporter: Reporter) -> CostEstimator:
         return self.with_params(
@@ -75,27 +77,91 @@ class MeasuredEstimator(CostEstimator):
     def uses_device(self) -> bool:
         return True
 
+    @contextmanager
+    def session(self) -> Iterator[None]:
+        before = self._bench
+        with _Bench(self.timeout_s) as self._bench:
+            try:
+                yield
+            finally:
+                self._bench = before
+
     def estimate(self, workloads: Sequence[Workload]) -> list[Cost]:
         with ExitStack() as stack:
             records = self.records
             if not isinstance(records, RecordDatabase):
                 records = stack.enter_context(RecordDatabase(records))
             protocol = self.protocol or candidate_protocol(device_kind(workloads))
-            device = _DeviceEstimator(records, protocol, self.build_jobs, self.timeout_s, self.reporter or Reporter())
+            bench = self._bench or stack.enter_context(_Bench(self.timeout_s))
+            device = _DeviceEstimator(
+                records, protocol, self.build_jobs, self.timeout_s, self.reporter or Reporter(), bench
+            )
             return CachedEstimator(records, fallback=device, protocol=protocol).estimate(workloads)
+
+
+class _Bench:
+    """What is kept from measurement to measurement: a timing process, which takes seconds to come up, and the
+    warm-ups that it has loaded.
+
+    Attributes
+    ----------
+    warm_ups
+        Backend -> its warm-up; absent where it was not built yet, None where it cannot be built.
+    """
+
+    def __init__(self, timeout_s: float) -> None:
+        self.timeout_s = timeout_s
+        self.warm_ups: dict[str, Artifact | None] = {}
+        self._stack = ExitStack()
+        self._folder: Path | None = None
+        self._runner: Runner | None = None
+
+    @property
+    def folder(self) -> Path:
+        if self._folder is None:
+            self._folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="collage-")))
+        return self._folder
+
+    def runner(self, threads: int) -> Runner:
+        """The timing process; another one, with other warm-ups, for another number of threads."""
+        if self._runner is not None and self._runner.threads != threads:
+            self.close()
+        if self._runner is None:
+            self._runner = self._stack.enter_context(Runner(threads, self.timeout_s))
+        return self._runner
+
+    def close(self) -> None:
+        self._stack.close()
+        self._folder, self._runner = None, None
+        self.warm_ups.clear()
+
+    def __enter__(self) -> _Bench:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
 
 class _DeviceEstimator(CostEstimator):
     """Measures everything it is asked for, and records it."""
 
     def __init__(
-        self, records: RecordDatabase, protocol: Protocol, build_jobs: int | None, timeout_s: float, reporter: Reporter
+        self,
+        records: RecordDatabase,
+        protocol: Protocol,
+        build_jobs: int | None,
+        timeout_s: float,
+        reporter: Reporter,
+        bench: _Bench,
     ) -> None:
         self.records = records
         self.protocol: Protocol = protocol
         self.build_jobs = build_jobs
         self.timeout_s = timeout_s
         self.reporter = reporter
+        self.bench = bench
         self._device = cache(describe_device)
 
     def estimate(self, workloads: Sequence[Workload]) -> list[Cost]:
@@ -107,25 +173,25 @@ class _DeviceEstimator(CostEstimator):
         costs: dict[Workload, Cost] = {}
         jobs = self.build_jobs or default_threads()
         ordered = sorted(groups.values(), key=lambda alternatives: len(alternatives[0].operators))
-        with (
-            tempfile.TemporaryDirectory(prefix="collage-") as folder,
-            Runner(workloads[0].threads, self.timeout_s) as runner,
-        ):
-            warm_ups = self._build_warm_ups(workloads, Path(folder), jobs)
-            for batch in _batches(ordered, 8 * jobs):
-                costs.update(self._measure_batch(batch, runner, jobs, warm_ups))
+        runner = self.bench.runner(workloads[0].threads)
+        warm_ups = self._warm_ups(workloads, jobs)
+        for batch in _batches(ordered, 8 * jobs):
+            costs.update(self._measure_batch(batch, runner, jobs, warm_ups))
         return [costs[w] for w in workloads]
 
-    def _build_warm_ups(self, workloads: Sequence[Workload], folder: Path, jobs: int) -> dict[str, Artifact]:
+    def _warm_ups(self, workloads: Sequence[Workload], jobs: int) -> Mapping[str, Artifact | None]:
         """The probe on every CPU backend that takes it; one that does not is timed as its threads happen to be."""
+        known = self.bench.warm_ups
         backends = {w.backend.name: w.backend for w in workloads if w.backend.device == "cpu"}
-        threads = workloads[0].threads
-        probes = [Workload.of_module(two_convolutions(), backend, threads) for backend in backends.values()]
-        built = self._build([probes], folder, jobs)
-        return {w.backend.name: a for w, a in built.items() if isinstance(a, Artifact)}
+        new = [backend for name, backend in backends.items() if name not in known]
+        if new:
+            probes = [Workload.of_module(two_convolutions(), backend, workloads[0].threads) for backend in new]
+            built = self._build([probes], self.bench.folder / f"warm-ups{len(known)}", jobs)
+            known.update((w.backend.name, a if isinstance(a, Artifact) else None) for w, a in built.items())
+        return known
 
     def _measure_batch(
-        self, batch: list[Alternatives], runner: Runner, jobs: int, warm_ups: Mapping[str, Artifact]
+        self, batch: list[Alternatives], runner: Runner, jobs: int, warm_ups: Mapping[str, Artifact | None]
     ) -> dict[Workload, Cost]:
         costs: dict[Workload, Cost] = {}
         with tempfile.TemporaryDirectory(prefix="collage-") as folder:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from itertools import permutations
 
@@ -67,6 +68,9 @@ class ReplayEstimator(CostEstimator):
             return self  # and with it what it has read
         fallback = self.fallback.bind(records, reporter) if self.fallback is not None else None
         return self.with_params(records=records if self.records is None else self.records, fallback=fallback)
+
+    def session(self) -> AbstractContextManager[None]:
+        return nullcontext() if self.fallback is None else self.fallback.session()
 
     def estimate(self, workloads: Sequence[Workload]) -> list[Cost]:
         """One cost per workload: the recorded one, the fallback's, or Unknown.

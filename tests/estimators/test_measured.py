@@ -1,0 +1,105 @@
+"""MeasuredEstimator keeps its timing process for as long as a session lasts, and no longer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+from collage.backends.tvm.backend import TVMBackend
+from collage.estimate import CostEstimator, Samples, Workload
+from collage.measure.artifact import Artifact, Preparation
+from collage.measure.job import Job
+from collage.measure.runner import Measurement
+from collage.records import RecordDatabase
+from collage.testing import networks
+from estimators import measured
+from estimators.active import ActiveEstimator
+from estimators.cached import CachedEstimator
+from estimators.learned import LearnedEstimator
+from estimators.measured import MeasuredEstimator
+from estimators.replay import ReplayEstimator
+
+MODULES = (networks.look_up(), networks.branches(), networks.convolutions())
+
+
+class Process:
+    """Stands for the timing process: everything takes a second."""
+
+    made: ClassVar[list[Process]] = []
+
+    def __init__(self, threads: int, timeout_s: float) -> None:
+        self.threads, self.open = threads, True
+        self.warm_ups: list[Artifact | None] = []
+        self.made.append(self)
+
+    def measure(self, job: Job) -> list[Measurement]:
+        assert self.open
+        self.warm_ups += [artifact.warm_up for artifact in job.artifacts]
+        return [Measurement((1.0,) * 7) for _ in job.artifacts]
+
+    def __enter__(self) -> Process:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.open = False
+
+
+@pytest.fixture
+def processes(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Process]]:
+    def build(preparations: Sequence[Preparation], jobs: int, timeout_s: float) -> list[Artifact]:
+        return [p.artifact for p in preparations]
+
+    monkeypatch.setattr(measured, "Runner", Process)
+    monkeypatch.setattr(measured, "build_all", build)
+    Process.made.clear()
+    yield Process.made
+    assert not any(process.open for process in Process.made)
+
+
+def workload(number: int, threads: int = 1) -> Workload:
+    made = Workload.of_module(MODULES[number], TVMBackend(), threads)
+    return replace(made, samples=lambda: Samples((), (np.zeros(1),)))
+
+
+def test_without_a_session_every_call_has_its_own_process(processes: list[Process], tmp_path: Path) -> None:
+    estimator = MeasuredEstimator(tmp_path / "records.db")
+    for number in (0, 1):
+        estimator.estimate([workload(number)])
+    assert len(processes) == 2
+
+
+def test_in_a_session_one_process_and_its_warm_ups_serve_all_calls(processes: list[Process], tmp_path: Path) -> None:
+    estimator = MeasuredEstimator(tmp_path / "records.db")
+    with estimator.session():
+        for number in (0, 1):
+            estimator.estimate([workload(number)])
+        (process,) = processes
+        assert process.open and process.warm_ups[0] is not None
+        assert process.warm_ups[0] == process.warm_ups[1]
+    estimator.estimate([workload(2)])
+    assert len(processes) == 2, "the session is over"
+
+
+def test_another_number_of_threads_is_another_process(processes: list[Process], tmp_path: Path) -> None:
+    estimator = MeasuredEstimator(tmp_path / "records.db")
+    with estimator.session():
+        for threads in (1, 2):
+            estimator.estimate([workload(0, threads)])
+        assert [(p.threads, p.open) for p in processes] == [(1, False), (2, True)]
+
+
+@pytest.mark.parametrize("around", [CachedEstimator, ReplayEstimator, LearnedEstimator, ActiveEstimator])
+def test_an_estimator_opens_the_session_of_the_one_that_it_wraps(
+    around: type[CostEstimator], processes: list[Process], tmp_path: Path
+) -> None:
+    inner = MeasuredEstimator(RecordDatabase(tmp_path / "records.db"))
+    name = "measured" if around is ActiveEstimator else "fallback"
+    with around(**{name: inner}).session():
+        inner.estimate([workload(0)])
+        inner.estimate([workload(1)])
+    assert len(processes) == 1
