@@ -1,8 +1,10 @@
-"""`collage records`: look into the records database, and move records between machines (docs/RECORDS.md)."""
+"""`collage records`: look into the records database, move records between machines, forget some (docs/RECORDS.md)."""
 
 from __future__ import annotations
 
+import re
 import sys
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,7 +16,7 @@ from collage.cli.options import Records, Verbose, require_writable
 if TYPE_CHECKING:
     from collage.records import RecordDatabase
 
-app = typer.Typer(no_args_is_help=True, help="Look into the records of all measurements; move them between machines.")
+app = typer.Typer(no_args_is_help=True, help="Look into the records of all measurements; move or forget them.")
 
 _Log = Annotated[
     str,
@@ -30,9 +32,11 @@ def stats(records: Records = None, verbose: Verbose = False) -> None:
     """Count the records, by kind, backend, device and status."""
     with _existing(records) as database:
         found = database.stats()
-    print(f"{found.path}: {found.records:,} records, {found.size_bytes / 1e6:.1f} MB")
-    if found.records:
-        print(f"measured from {found.oldest} to {found.newest}")
+    size = f"{found.size_bytes / 1e6:.1f} MB"
+    print(f"{found.path}: {found.records:,} records of {found.observations:,} observations, {size}")
+    if found.oldest and found.newest:
+        future = " (in the future: the clock was set back, or was wrong)" if found.newest > _ago(-_DAY) else ""
+        print(f"measured from {found.oldest} to {found.newest}{future}")
     for title, counts in (
         *(("kind", found.by_kind), ("backend", found.by_backend)),
         *(("device", found.by_device), ("status", found.by_status)),
@@ -49,7 +53,7 @@ def list_records(
     backend: Annotated[str | None, typer.Option(help="Only this backend.", show_default=False)] = None,
     verbose: Verbose = False,
 ) -> None:
-    """Print one line per record, oldest first: when, cost in ms, what."""
+    """Print one line per record, in the order in which they were first stored: when, cost in ms, what."""
     with _existing(records) as database:
         for record in database.matching(kind=kind, backend=backend):
             reason = f"  ({record.reason})" if record.reason and record.reason != "converged" else ""
@@ -59,7 +63,7 @@ def list_records(
 @app.command("export")
 @guarded
 def export(log: _Log, records: Records = None, verbose: Verbose = False) -> None:
-    """Write all records to a benchmark log."""
+    """Write all observations to a benchmark log."""
     from collage.records import export_log
 
     if log != "-":
@@ -67,23 +71,102 @@ def export(log: _Log, records: Records = None, verbose: Verbose = False) -> None
     with _existing(records) as database:
         count = export_log(database, sys.stdout if log == "-" else Path(log))
     if log != "-":
-        print(f"Wrote {count:,} records to {log}")
+        print(f"Wrote {count:,} observations to {log}")
 
 
 @app.command("import")
 @guarded
 def import_records(log: _Log, records: Records = None, verbose: Verbose = False) -> None:
-    """Store the records of a benchmark log; of two of the same thing the newer one stays."""
+    """Add the observations of a benchmark log; those that are there already stay once."""
     from collage.records import RecordDatabase, import_log
 
     with RecordDatabase(records) as database:
         counts = import_log(database, sys.stdin if log == "-" else Path(log))
         print(
-            f"{database.path}: {counts.read:,} records read, {counts.added:,} added, {counts.updated:,} updated, "
-            f"{counts.unchanged:,} unchanged"
+            f"{database.path}: {counts.read:,} observations read, {counts.added:,} added, "
+            f"{counts.known:,} known already"
         )
     if counts.torn:
         print(f"warning: {counts.torn}", file=sys.stderr)
+
+
+@app.command("forget")
+@guarded
+def forget(
+    records: Records = None,
+    status: Annotated[str | None, typer.Option(metavar="ok|invalid", help="Only these.", show_default=False)] = None,
+    kind: Annotated[str | None, typer.Option(help="Only candidate, plan or transition.", show_default=False)] = None,
+    backend: Annotated[
+        str | None,
+        typer.Option(help="Only what this backend takes part in; plans are of all backends.", show_default=False),
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option(metavar="FINGERPRINT", help="Only of this machine.", show_default=False)
+    ] = None,
+    older_than: Annotated[
+        str | None,
+        typer.Option(metavar="AGE", help="Only older than this, as 90m, 12h, 30d or 8w.", show_default=False),
+    ] = None,
+    newer_than: Annotated[
+        str | None, typer.Option(metavar="AGE", help="Only newer than this.", show_default=False)
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All of them.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    verbose: Verbose = False,
+) -> None:
+    """Remove observations of which all that is given is true; what else is known of the same thing stays."""
+    from collage.records import Selection
+    from collage.records.key import KINDS
+
+    selection = Selection(
+        status=_one_of(status, ("ok", "invalid"), "--status"),
+        kind=_one_of(kind, KINDS, "--kind"),
+        backend=backend,
+        device=device,
+        before=None if older_than is None else _ago(_age(older_than, "--older-than")),
+        after=None if newer_than is None else _ago(_age(newer_than, "--newer-than")),
+    )
+    if everything == (selection != Selection()):
+        raise typer.BadParameter(
+            "say which (--status, --kind, --backend, --device, --older-than, --newer-than), or --all"
+        )
+    with _existing(records) as database:
+        found = database.forget(selection, dry_run)
+    would = "would forget" if dry_run else "forgot"
+    print(
+        f"{database.path}: {would} {found.observations:,} observations; "
+        f"nothing else is known of {found.records:,} of the things measured"
+    )
+    for title, counts in (("backend", found.by_backend), ("status", found.by_status)):
+        for name, count in counts.items():
+            print(f"  {title:8} {name:40} {count:8,}")
+
+
+_DAY = timedelta(days=1)
+_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+def _age(text: str, option: str) -> timedelta:
+    """`"30d"` -> 30 days. Raises typer.BadParameter."""
+    found = re.fullmatch(r"(\d{1,6})([mhdw])", text)
+    if found is None:
+        raise typer.BadParameter(f"{text!r} does not read like 90m, 12h, 30d or 8w", param_hint=option)
+    return timedelta(**{_UNITS[found[2]]: int(found[1])})
+
+
+def _ago(age: timedelta) -> str:
+    """A time in the past as records write it; the beginning of time where it is before that."""
+    try:
+        moment = datetime.now(timezone.utc) - age
+    except OverflowError:
+        moment = datetime.min.replace(tzinfo=timezone.utc)
+    return moment.isoformat(timespec="microseconds")
+
+
+def _one_of(value: str | None, valid: tuple[str, ...], option: str) -> str | None:
+    if value is not None and value not in valid:
+        raise typer.BadParameter(f"{value!r} is none of {', '.join(valid)}", param_hint=option)
+    return value
 
 
 def _existing(path: Path | None) -> RecordDatabase:

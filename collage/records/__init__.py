@@ -1,25 +1,31 @@
 """Records of measurements: the database, and benchmark logs to move records between machines."""
 
+from collage.records.conditions import was_disturbed
 from collage.records.database import DatabaseStats, RecordDatabase, default_path
 from collage.records.key import RecordKey, key_of, keys_of, plan_key, transition_key
 from collage.records.log import ImportCounts, export_log, import_log, read_log
-from collage.records.record import SCHEMA_VERSION, Record
+from collage.records.record import SCHEMA_VERSION, Record, process_session
 from collage.records.source import read_records
+from collage.records.store import Forgotten, Selection
 
 __all__ = [
     "SCHEMA_VERSION",
     "DatabaseStats",
+    "Forgotten",
     "ImportCounts",
     "Record",
     "RecordDatabase",
     "RecordKey",
+    "Selection",
     "default_path",
     "export_log",
     "import_log",
     "key_of",
     "keys_of",
     "plan_key",
+    "process_session",
     "read_log",
     "read_records",
     "transition_key",
+    "was_disturbed",
 ]

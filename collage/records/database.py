@@ -1,15 +1,16 @@
 """RecordDatabase: every measurement ever made, one SQLite file, looked up by key.
 
-A record is on disk before `put` returns, so that a run that is killed loses only what it was measuring. SQLite's
-rollback journal keeps the file whole through a SIGKILL or a power cut in mid-write, serialises several processes,
-and, unlike a write-ahead log, leaves one self-contained file that can be copied, put on a network share or on
-read-only media. `PRAGMA application_id` marks the file as ours, `PRAGMA user_version` holds the schema version.
+What is stored are observations, append-only; what look-ups give is one record per key, made of all its observations
+(`collage.records.aggregate`). An observation is on disk before `put` returns, so that a run that is killed loses only
+what it was measuring. SQLite's rollback journal keeps the file whole through a SIGKILL or a power cut in mid-write,
+serialises several processes, and, unlike a write-ahead log, leaves one self-contained file that can be copied, put on a
+network share or on read-only media.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,19 +18,19 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 import platformdirs
-from sqlalchemy import ColumnElement, Connection, create_engine, event, func, select
+from sqlalchemy import ColumnElement, Connection, Row, create_engine, event, func, select
 from sqlalchemy.engine import URL
 
 from collage.cost import Cost
 from collage.errors import RecordsError
+from collage.records.aggregate import merged
 from collage.records.failures import clear_errors
 from collage.records.key import RecordKey
-from collage.records.record import SCHEMA_VERSION, Record, cost_of
-from collage.records.table import from_row, metadata, records, to_row
+from collage.records.record import Record, cost_of
+from collage.records.schema import prepare, stamp
+from collage.records.store import BATCH, Forgotten, Selection, chosen, forget, store
+from collage.records.table import key_of_row, named_texts, observation_of, observations, records, text_of, texts
 
-#: "CLLG": tells a records database from any other SQLite file.
-APPLICATION_ID = 0x434C4C47
-_BATCH = 500
 _Found = TypeVar("_Found")
 
 
@@ -40,11 +41,14 @@ def default_path() -> Path:
 
 @dataclass(frozen=True)
 class DatabaseStats:
-    """What is in a database: the number of records, in all and by each property; the time of the oldest and newest."""
+    """What is in a database: the number of records, in all and by each property, and of their observations; the
+    earliest and the latest time of one.
+    """
 
     path: Path
     size_bytes: int
     records: int
+    observations: int
     by_kind: dict[str, int]
     by_backend: dict[str, int]
     by_device: dict[str, int]
@@ -66,8 +70,9 @@ class RecordDatabase:
     Raises
     ------
     RecordsError
-        From every method: the file is damaged, not a records database, of another schema version, locked by another
-        process for longer than `timeout_s` seconds, or cannot be read or written.
+        From every method: the file is damaged, not a records database, of a later schema version, locked by another
+        process for longer than `timeout_s` seconds, or cannot be read or written. A file of schema version 1 is
+        migrated when it is opened.
     """
 
     def __init__(self, path: str | os.PathLike[str] | None = None, timeout_s: float = 30.0) -> None:
@@ -81,7 +86,7 @@ class RecordDatabase:
         )
         event.listen(self._engine, "connect", _make_durable)
         try:
-            self._open()
+            prepare(self.path, self._reading, self.writing)
         except BaseException:
             self.close()
             raise
@@ -93,26 +98,32 @@ class RecordDatabase:
     def get_many(self, keys: Iterable[RecordKey]) -> dict[RecordKey, Record]:
         """The records of those keys that have one; of an equivalent configuration where there is none of the key's."""
         asked = list(keys)
-        found = {record.key.digest: record for record in self._fetch(_digests(asked))}
-        return _first_of_each(asked, found)
+        return _first_of_each(asked, {record.key.digest: record for record in self._merged(_digests(asked))})
 
     def costs(self, keys: Iterable[RecordKey]) -> dict[RecordKey, Cost]:
         """The costs of those keys that have a record; much faster than the records themselves."""
-        asked = list(keys)
-        c = records.c
-        columns = [c.digest, c.status, c.seconds, c.spread, c.samples, c.reason]
-        return _first_of_each(
-            asked, {row[0]: cost_of(*row[1:]) for row in self._select_by_digest(columns, _digests(asked))}
-        )
+        asked, c = list(keys), records.c
+        query = select(c.digest, c.status, c.seconds, c.spread, c.samples, c.reason)
+        found: dict[str, Cost] = {}
+        with self._reading() as connection:
+            for part in _batches(_digests(asked)):
+                rows = connection.execute(query.where(c.digest.in_(part)))
+                found.update((row[0], cost_of(*row[1:])) for row in rows)
+        return _first_of_each(asked, found)
 
     def put(self, record: Record) -> None:
-        """Store a record, instead of an earlier one of its key; it is on disk when this returns."""
+        """Add an observation to those of its key; it is on disk when this returns. One that is there stays alone."""
         self.put_many([record])
 
-    def put_many(self, batch: Iterable[Record]) -> None:
-        """Store all of the records or, when that fails, none."""
+    def put_many(self, batch: Iterable[Record]) -> int:
+        """Add all of the observations or, when that fails, none; how many were not there yet."""
         with self.writing() as connection:
-            store(connection, list(batch))
+            return store(connection, list(batch))
+
+    def forget(self, selection: Selection, dry_run: bool = False) -> Forgotten:
+        """Remove observations; with `dry_run`, only say which. Their keys go by the observations that are left."""
+        with self._transaction("BEGIN" if dry_run else "BEGIN IMMEDIATE") as connection:
+            return (chosen if dry_run else forget)(connection, selection)
 
     def __iter__(self) -> Iterator[Record]:
         return self.matching()
@@ -120,19 +131,28 @@ class RecordDatabase:
     def matching(
         self, kind: str | None = None, backend: str | None = None, device: str | None = None
     ) -> Iterator[Record]:
-        """The records, oldest first, of one kind, backend or device fingerprint where one is named.
+        """The records of one kind, backend or device fingerprint where one is named, in the order in which their keys
+        were first stored.
 
         What is stored while the iteration goes on is not seen; nothing is locked between two records.
         """
-        wanted = {"kind": kind, "backend": backend, "device": device}
-        for start in range(0, len(digests := self.digests(**wanted)), _BATCH):
-            batch = digests[start : start + _BATCH]
-            found = {record.key.digest: record for record in self._fetch(batch)}
-            yield from (found[digest] for digest in batch if digest in found)
+        for part in _batches(self.digests(kind=kind, backend=backend, device=device)):
+            found = {record.key.digest: record for record in self._merged(part)}
+            yield from (found[digest] for digest in part if digest in found)
+
+    def observations(self) -> Iterator[Record]:
+        """What was stored, in that order. As `matching`, it sees nothing that is stored meanwhile."""
+        o = observations.c
+        with self._reading() as connection:
+            numbers = list(connection.scalars(select(o.id).order_by(o.id)))
+        for part in _batches(numbers):
+            yield from self._observations(o.id.in_(part))
 
     def digests(self, **equal: str | None) -> list[str]:
-        """The digests of the keys of all records, oldest first; `kind`, `backend`, `device` or `status` select."""
-        query = select(records.c.digest).order_by(records.c.timestamp, records.c.digest)
+        """The digests of the keys of all records, in the order in which they were first stored; `kind`, `backend`,
+        `device` or `status` select.
+        """
+        query = select(records.c.digest).order_by(records.c.id)
         for column, value in equal.items():
             query = query if value is None else query.where(records.c[column] == value)
         with self._reading() as connection:
@@ -143,8 +163,8 @@ class RecordDatabase:
             return connection.scalar(select(func.count()).select_from(records)) or 0
 
     def stats(self) -> DatabaseStats:
-        """Counts by kind, backend, device and status, and the age of the oldest and newest record."""
-        c = records.c
+        """Counts of records by kind, backend, device and status, and the earliest and latest observation."""
+        c, o = records.c, observations.c
         with self._reading() as connection:
 
             def count_by(column: ColumnElement[str]) -> dict[str, int]:
@@ -152,13 +172,15 @@ class RecordDatabase:
                 return {row[0]: row[1] for row in rows}
 
             total, oldest, newest = connection.execute(
-                select(func.count(), func.min(c.timestamp), func.max(c.timestamp)).select_from(records)
+                select(func.count(), func.min(o.timestamp), func.max(o.timestamp)).select_from(observations)
             ).one()
+            by_kind = count_by(c.kind)
             return DatabaseStats(
                 path=self.path,
                 size_bytes=self.path.stat().st_size,
-                records=total,
-                by_kind=count_by(c.kind),
+                records=sum(by_kind.values()),
+                observations=total,
+                by_kind=by_kind,
                 by_backend=count_by(c.backend),
                 by_device=count_by(c.device),
                 by_status=count_by(c.status),
@@ -169,7 +191,7 @@ class RecordDatabase:
     def require_writable(self) -> None:
         """Raise RecordsError when a record could not be stored; ask before a long run."""
         with self.writing() as connection:
-            connection.exec_driver_sql(f"PRAGMA user_version={SCHEMA_VERSION}")  # writes a page, changes nothing
+            stamp(connection)
 
     def close(self) -> None:
         """Release the file. Whatever was put is on disk already."""
@@ -189,8 +211,14 @@ class RecordDatabase:
     @contextmanager
     def writing(self) -> Iterator[Connection]:
         """One transaction that writes: committed to disk at the end, rolled back when anything is raised inside."""
+        with self._transaction("BEGIN IMMEDIATE") as connection:  # waits for its turn now, never half-way
+            yield connection
+
+    @contextmanager
+    def _transaction(self, begin: str) -> Iterator[Connection]:
+        """Everything inside sees the file as of one moment."""
         with self._reading() as connection:
-            connection.exec_driver_sql("BEGIN IMMEDIATE")  # waits for its turn now, never half-way
+            connection.exec_driver_sql(begin)
             try:
                 yield connection
                 connection.exec_driver_sql("COMMIT")
@@ -205,23 +233,36 @@ class RecordDatabase:
         with clear_errors(self.path, self.timeout_s), self._engine.connect() as connection:
             yield connection
 
-    def _fetch(self, digests: Sequence[str]) -> Iterator[Record]:
-        for row in self._select_by_digest(list(records.c), digests):
-            try:
-                record = from_row(row)
-            except (RecordsError, ValueError, KeyError, TypeError) as error:
-                raise RecordsError(f"{self.path} holds a damaged record, {row.digest[:12]}: {error}") from error
-            if record.key.digest != row.digest:
-                raise RecordsError(f"{self.path} holds a record whose key was changed, {row.digest[:12]}")
-            yield record
+    def _merged(self, digests: Sequence[str]) -> Iterator[Record]:
+        for part in _batches(digests):
+            of_key: dict[str, list[Record]] = {}
+            for observation in self._observations(observations.c.digest.in_(part)):
+                of_key.setdefault(observation.key.digest, []).append(observation)
+            yield from map(merged, of_key.values())
 
-    def _select_by_digest(self, columns: Sequence[ColumnElement[Any]], digests: Sequence[str]) -> list[Any]:
-        rows: list[Any] = []
-        with self._reading() as connection:
-            for start in range(0, len(digests), _BATCH):
-                chosen = records.c.digest.in_(digests[start : start + _BATCH])
-                rows.extend(connection.execute(select(*columns).where(chosen)))
-        return rows
+    def _observations(self, condition: ColumnElement[bool]) -> Iterator[Record]:
+        """The observations of a condition, oldest first; what they have in common is read once, and shared."""
+        o, r, t = observations.c, records.c, texts.c
+        keys = select(*(column for column in r if column is not r.id))
+        with self._transaction("BEGIN") as connection:
+            rows = list(connection.execute(select(observations).where(condition).order_by(o.id)))
+            digests = list(dict.fromkeys(row.digest for row in rows))
+            key_rows = [row for part in _batches(digests) for row in connection.execute(keys.where(r.digest.in_(part)))]
+            named = named_texts(rows)
+            text_rows = [
+                row for part in _batches(named) for row in connection.execute(select(texts).where(t.digest.in_(part)))
+            ]
+        known_keys = {row.digest: self._whole(row, key_of_row) for row in key_rows}
+        known_texts = {row.digest: self._whole(row, text_of) for row in text_rows}
+        for row in rows:
+            yield self._whole(row, lambda row: observation_of(row, known_keys[row.digest], known_texts))
+
+    def _whole(self, row: Row[Any], read: Callable[[Row[Any]], _Found]) -> _Found:
+        """What is read of a row. Raises RecordsError when it was damaged."""
+        try:
+            return read(row)
+        except (RecordsError, ValueError, KeyError, TypeError, RecursionError) as error:
+            raise RecordsError(f"{self.path} holds a damaged record, {row.digest[:12]}: {error}") from error
 
     def _make_folder(self) -> None:
         try:
@@ -233,34 +274,6 @@ class RecordDatabase:
                 f"the folder {self.path.parent} for the records cannot be created ({error.strerror}): "
                 "choose another file with --records"
             ) from error
-
-    def _open(self) -> None:
-        with self._reading() as connection:
-            empty = self._is_empty(connection)
-        if empty:
-            with self.writing() as connection:
-                if self._is_empty(connection):  # another process may have been faster
-                    metadata.create_all(connection)
-                    connection.exec_driver_sql(f"PRAGMA application_id={APPLICATION_ID}")
-                    connection.exec_driver_sql(f"PRAGMA user_version={SCHEMA_VERSION}")
-        with self._reading() as connection:
-            application = connection.exec_driver_sql("PRAGMA application_id").scalar()
-            version = connection.exec_driver_sql("PRAGMA user_version").scalar()
-        if application != APPLICATION_ID:
-            raise RecordsError(
-                f"{self.path} is an SQLite database of another program; it was left as it is: "
-                "choose another file with --records"
-            )
-        if version != SCHEMA_VERSION:
-            raise RecordsError(
-                f"{self.path} has schema version {version}, this Collage reads version {SCHEMA_VERSION}: export it "
-                "with the Collage that wrote it (`collage records export`), or choose another file with --records"
-            )
-
-    @staticmethod
-    def _is_empty(connection: Connection) -> bool:
-        tables = connection.exec_driver_sql("SELECT count(*) FROM sqlite_master").scalar()
-        return tables == 0 and connection.exec_driver_sql("PRAGMA application_id").scalar() == 0
 
 
 def _digests(keys: Iterable[RecordKey]) -> list[str]:
@@ -274,10 +287,8 @@ def _first_of_each(keys: Iterable[RecordKey], found: Mapping[str, _Found]) -> di
     return {key: found[digest] for key, digest in first if digest is not None}
 
 
-def store(connection: Connection, batch: Sequence[Record]) -> None:
-    """Insert records, or replace those of the same key, inside the transaction of `connection`."""
-    if batch:
-        connection.execute(records.insert().prefix_with("OR REPLACE"), [to_row(record) for record in batch])
+def _batches(items: Sequence[_Found]) -> Iterator[Sequence[_Found]]:
+    return (items[start : start + BATCH] for start in range(0, len(items), BATCH))
 
 
 def _make_durable(connection: Any, _: object) -> None:

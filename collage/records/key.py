@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 #: What was measured: one candidate partition, a whole partitioned network, or a transition between two backends.
 Kind = Literal["candidate", "plan", "transition"]
 KINDS: tuple[str, ...] = get_args(Kind)
+#: Levels of lists and objects inside each other that a record may have. A workload's description has seven.
+MAX_DEPTH = 64
 Composites = tuple[tuple[str, tuple[int, ...]], ...]
 
 
@@ -233,24 +235,27 @@ def canonical_json(value: Any) -> str:
     ------
     RecordsError
         The value holds something that does not come back from JSON as it was: a number that is not finite, a key that
-        is not text, an object.
+        is not text, an object; or it is nested too deeply.
     """
-    _check_json(value)
+    check_json(value)
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 
 
-def _check_json(value: Any) -> None:
+def check_json(value: Any, depth: int = 0) -> None:
+    """Raise RecordsError where `canonical_json` does."""
     if value is None or isinstance(value, (str, bool)) or type(value) in (int, float):
         if isinstance(value, float) and not math.isfinite(value):
             raise RecordsError(f"a record cannot hold the number {value}")
+    elif depth > MAX_DEPTH:
+        raise RecordsError(f"a record cannot hold lists and objects inside each other deeper than {MAX_DEPTH} levels")
     elif isinstance(value, dict):
         for name, item in value.items():
             if not isinstance(name, str):
                 raise RecordsError(f"a record cannot hold the key {name!r}: keys are text")
-            _check_json(item)
+            check_json(item, depth + 1)
     elif isinstance(value, (list, tuple)):
         for item in value:
-            _check_json(item)
+            check_json(item, depth + 1)
     else:
         raise RecordsError(f"a record cannot hold a value of type {type(value).__name__}: {value!r:.80}")
 

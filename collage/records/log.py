@@ -1,35 +1,43 @@
-"""Benchmark logs: records as JSON lines, to move between machines, to keep in a repository, and to learn from.
+"""Benchmark logs: observations as JSON lines, to move between machines, to keep in a repository, and to learn from.
 
-The first line is a header, each further line one record (docs/RECORDS.md). Files whose name ends in `.gz` are
+The first line is a header, each further line one observation (docs/RECORDS.md). Files whose name ends in `.gz` are
 compressed; logs can be concatenated. A log that was cut off at its end (a killed copy, a full disk) gives all its
 whole lines and says that the end is missing; any other damage is an error that names the line, and then nothing at
-all is imported.
+all is imported. Logs come from anywhere, so their sizes, depths and dates have limits.
 """
 
 from __future__ import annotations
 
 import gzip
 import io
-import json
 import os
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any, TextIO
 
-from sqlalchemy import Connection, select
+import msgspec
 
 from collage.errors import RecordsError
 from collage.files import replacing
-from collage.records.database import RecordDatabase, store
-from collage.records.key import canonical_json
-from collage.records.record import SCHEMA_VERSION, Record, now, software_versions
-from collage.records.table import records
+from collage.records.aggregate import by_key
+from collage.records.database import RecordDatabase
+from collage.records.key import canonical_json, check_json
+from collage.records.record import SCHEMA_VERSION, SINCE_2, Record, now, software_versions
+from collage.records.store import BATCH, store
 
 FORMAT = "collage-records"
-_BATCH = 500
+#: Characters of a line; a record of a network of thousands of operators has a hundredth of it.
+MAX_LINE = 1 << 26
+#: Bytes of a compressed log when it is unpacked, and how many for each compressed one where that allows more. Logs
+#: shrink to a twentieth; gzip can promise a thousand times its size of nothing.
+MAX_UNPACKED, MAX_RATIO = 1 << 28, 100
+#: This version of Collage is of then: a clock that says less was set back, and is no reason to doubt a log.
+_WRITTEN = "2026-11-24T00:00:00.000000+00:00"
 LogFile = str | os.PathLike[str] | TextIO
 
 
@@ -40,26 +48,23 @@ class ImportCounts:
     Attributes
     ----------
     read
-        Whole records in the log; the sum of the next three.
+        Whole observations in the log; the sum of the next two.
     added
-        Records whose key was new.
-    updated
-        Records newer than the database's of the same key, which they replaced.
-    unchanged
-        Records that the database had, or had a newer one of.
+        Observations that were new.
+    known
+        Observations that the database had.
     torn
         "" for a whole log; else one line that says what is missing at its end.
     """
 
     read: int
     added: int
-    updated: int
-    unchanged: int
+    known: int
     torn: str = ""
 
 
 def export_log(database: RecordDatabase, target: LogFile) -> int:
-    """Write all records, oldest first, to a path or a text stream; returns how many.
+    """Write all observations, oldest first, to a path or a text stream; returns how many.
 
     A file is replaced only once the new one is complete on disk.
 
@@ -80,42 +85,37 @@ def export_log(database: RecordDatabase, target: LogFile) -> int:
 
 
 def import_log(database: RecordDatabase, source: LogFile) -> ImportCounts:
-    """Store the records of a log, from a path or a text stream, plain or gzip; of two of one key the newer one stays.
+    """Add the observations of a log, from a path or a text stream, plain or gzip, to those of the database.
 
     Importing a log again changes nothing. All or, when anything is raised, none of it is imported.
 
     Raises
     ------
     RecordsError
-        The file cannot be read, is not a log, has another schema version, or has a malformed line that is not its torn
-        end (the message gives the line's number); or the database cannot be written.
+        The file cannot be read, is not a log, has a later schema version, is larger than a log can be, or has a
+        malformed line that is not its torn end, or one of the future (the message gives the line's number); or the
+        database cannot be written.
     """
-    reader, counts = _Reader(source), _Counts()
+    reader, read, added = _Reader(source), 0, 0
     with database.writing() as connection:
-        batch: list[Record] = []
-        for record in reader.records():
-            batch.append(record)
-            if len(batch) == _BATCH:
-                counts.merge(connection, batch)
-                batch = []
-        counts.merge(connection, batch)
-    return ImportCounts(
-        counts.read, counts.added, counts.updated, counts.read - counts.added - counts.updated, reader.torn
-    )
+        for batch in _batches(reader.records()):
+            read += len(batch)
+            added += store(connection, batch)
+    return ImportCounts(read, added, read - added, reader.torn)
 
 
 def read_log(source: LogFile, on_torn: Callable[[str], None] | None = None) -> Iterator[Record]:
-    """The records of a log, without a database: for training. A torn end is left out; what is missing is then told to
-    `on_torn` in one line. Raises as `import_log`.
+    """The records of a log, one for each key, without a database: for training. A torn end is left out; what is missing
+    is then told to `on_torn` in one line. Raises as `import_log`.
     """
     reader = _Reader(source)
-    yield from reader.records()
+    yield from by_key(reader.records())
     if reader.torn and on_torn is not None:
         on_torn(reader.torn)
 
 
 def _write(database: RecordDatabase, stream: TextIO) -> int:
-    count = len(database)
+    count = database.stats().observations
     header = {
         "format": FORMAT,
         "version": SCHEMA_VERSION,
@@ -125,33 +125,15 @@ def _write(database: RecordDatabase, stream: TextIO) -> int:
     }
     stream.write(canonical_json(header) + "\n")
     written = 0
-    for record in database:
-        stream.write(record.to_json() + "\n")
+    for observation in database.observations():
+        stream.write(observation.to_json() + "\n")
         written += 1
     return written
 
 
-@dataclass
-class _Counts:
-    read: int = 0
-    added: int = 0
-    updated: int = 0
-
-    def merge(self, connection: Connection, batch: list[Record]) -> None:
-        """Store those records of the batch that are new or newer than what is there."""
-        newest: dict[str, Record] = {}
-        for record in batch:
-            known = newest.get(record.key.digest)
-            if known is None or record.timestamp > known.timestamp:
-                newest[record.key.digest] = record
-        query = select(records.c.digest, records.c.timestamp).where(records.c.digest.in_(list(newest)))
-        present = {row[0]: row[1] for row in connection.execute(query)}
-        added = [record for digest, record in newest.items() if digest not in present]
-        updated = [r for digest, r in newest.items() if digest in present and r.timestamp > present[digest]]
-        store(connection, [*added, *updated])
-        self.read += len(batch)
-        self.added += len(added)
-        self.updated += len(updated)
+def _batches(observations: Iterator[Record]) -> Iterator[list[Record]]:
+    while batch := list(islice(observations, BATCH)):
+        yield batch
 
 
 @dataclass
@@ -163,25 +145,28 @@ class _Reader:
 
     def records(self) -> Iterator[Record]:
         name = str(self.source) if isinstance(self.source, (str, os.PathLike)) else "the log"
-        promised, found, number = 0, 0, 0
+        promised, found, number, version, latest = 0, 0, 0, SCHEMA_VERSION, _latest()
         for number, line, complete in self._lines(name):
             if not line.strip():
                 continue
             try:
-                values = json.loads(line, parse_constant=_refuse_constant)
+                values = msgspec.json.decode(line)
                 if not isinstance(values, dict):
-                    raise ValueError("not a JSON object")
-            except ValueError as error:  # JSONDecodeError is one
+                    raise msgspec.DecodeError("not a JSON object")
+            except RecursionError as error:
+                raise RecordsError(f"{name}: line {number} is malformed (it is nested too deeply)") from error
+            except msgspec.DecodeError as error:
                 if not complete and number > 1:
                     self.torn = f"{name} breaks off in line {number}: all whole lines before it were read"
                     return
                 what = "it is not a benchmark log of Collage" if number == 1 else f"line {number} is malformed"
                 raise RecordsError(f"{name}: {what} ({error})") from error
             if number == 1 or "format" in values:
-                promised += _check_header(values, f"{name}, line {number}")
+                version, count = _check_header(values, f"{name}, line {number}")
+                promised += count
                 continue
             try:
-                record = Record.from_dict(values)
+                record = _record(values, version, latest)
             except RecordsError as error:
                 raise RecordsError(f"{name}, line {number}: {error}") from error
             found += 1
@@ -198,13 +183,17 @@ class _Reader:
             with _opened(self.source) as stream:
                 while True:
                     try:
-                        line = stream.readline()
+                        line = stream.readline(MAX_LINE + 1)
                     except EOFError:
                         self.torn = f"{name} breaks off after line {number}: all whole lines before it were read"
                         return
                     if not line:
                         return
                     number += 1
+                    if len(line) > MAX_LINE:
+                        raise RecordsError(
+                            f"{name}: line {number} is longer than any of a log ({MAX_LINE:,} characters)"
+                        )
                     yield number, line, line.endswith("\n")
         except UnicodeDecodeError as error:
             raise RecordsError(
@@ -224,10 +213,32 @@ def _opened(source: LogFile) -> Iterator[TextIO]:
         return
     with Path(source).expanduser().open("rb") as raw:
         packed = raw.read(2) == b"\x1f\x8b"
+        size = raw.seek(0, os.SEEK_END)
         raw.seek(0)
-        binary: IO[bytes] = gzip.GzipFile(fileobj=raw) if packed else raw  # type: ignore[assignment]
+        binary: IO[bytes] = raw
+        if packed:
+            binary = io.BufferedReader(_Limited(gzip.GzipFile(fileobj=raw), max(MAX_UNPACKED, MAX_RATIO * size)))
         with io.TextIOWrapper(binary, encoding="utf-8", newline="\n") as stream:
             yield stream
+
+
+class _Limited(io.RawIOBase):
+    """A compressed file that may not unpack to more than so many bytes."""
+
+    def __init__(self, packed: gzip.GzipFile, limit: int) -> None:
+        self._packed = packed
+        self._left = limit
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        content = self._packed.read1(len(buffer))  # what is whole of a torn file
+        self._left -= len(content)
+        if self._left < 0:
+            raise OSError(None, "it unpacks to far more than a log has")
+        buffer[: len(content)] = content
+        return len(content)
 
 
 @contextmanager
@@ -248,21 +259,40 @@ def _compressed(raw: IO[bytes]) -> Iterator[TextIO]:
         yield stream
 
 
-def _check_header(values: dict[str, Any], where: str) -> int:
-    """How many records the header promises; 0 when it does not say."""
+def _check_header(values: dict[str, Any], where: str) -> tuple[int, int]:
+    """The log's version, and how many observations its header promises; 0 when it does not say."""
     if values.get("format") != FORMAT:
         raise RecordsError(f"{where}: the header of a benchmark log was expected ({FORMAT})")
     version = values.get("version")
-    if version != SCHEMA_VERSION:
+    if type(version) is not int or not 1 <= version <= SCHEMA_VERSION:
         raise RecordsError(
-            f"{where}: the log has schema version {version}, this Collage reads version {SCHEMA_VERSION}: "
+            f"{where}: the log has schema version {version}, this Collage reads versions 1 to {SCHEMA_VERSION}: "
             "import it with the Collage that wrote it"
         )
     count = values.get("records", 0)
     if type(count) is not int:
         raise RecordsError(f"{where}: the header's number of records is {count!r}")
-    return count
+    return version, count
 
 
-def _refuse_constant(name: str) -> float:
-    raise ValueError(f"{name} is not a number that a record can hold")
+def _record(values: dict[str, Any], version: int, latest: str) -> Record:
+    """The observation of a line, in a log of this version. Raises RecordsError."""
+    if version == 1:
+        wrong = sorted(set(SINCE_2) & set(values))
+        if wrong:
+            raise RecordsError(f"a record of version 1 has no {', '.join(wrong)}")
+        values = {**values, **SINCE_2}
+    record = Record.from_dict(values)
+    check_json(record.description)
+    check_json(record.device)
+    if record.timestamp > latest:
+        raise RecordsError(
+            f"it was measured on {record.timestamp[:10]}, in the future: either its clock or ours is wrong"
+        )
+    return record
+
+
+def _latest() -> str:
+    """The last time that an observation can be of: a day from now, since two clocks differ."""
+    clock = datetime.fromisoformat(max(now(), _WRITTEN)) + timedelta(days=1)
+    return clock.astimezone(timezone.utc).isoformat(timespec="microseconds")

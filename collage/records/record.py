@@ -1,7 +1,8 @@
 """Record: one measurement, with all that is needed to use it again, to judge it, and to learn from it.
 
-A record is what the database stores and what one line of a benchmark log says; docs/RECORDS.md lists the fields and
-units.
+One measurement is an observation: what is stored, and what one line of a benchmark log says. All observations of a key
+make the record that look-ups give (`collage.records.aggregate`). Both have the same fields; docs/RECORDS.md lists them,
+with units.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ import json
 import math
 import platform
 import re
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime, timezone
+from functools import cache
 from typing import Any, Literal
 
 import msgspec
@@ -23,7 +26,9 @@ from collage.errors import RecordsError
 from collage.records.key import RecordKey, canonical_json, field_errors, require_fields, tvm_version
 
 #: Version of the fields of a record, of the database and of the benchmark log. Any change of the fields raises it.
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+#: What version 1 did not have: nobody knows in which session those were measured, or what the machine was like.
+SINCE_2: Mapping[str, Any] = {"session": "", "conditions": {}}
 
 Status = Literal["ok", "invalid"]
 _TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}\+00:00")
@@ -32,6 +37,12 @@ _TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}\+00:00")
 def now() -> str:
     """The time in UTC, as records write it: ISO 8601 with microseconds, so that the order of texts is that of times."""
     return datetime.now(timezone.utc).isoformat(timespec="microseconds")
+
+
+@cache
+def process_session() -> str:
+    """The session of what this process measures: 16 hexadecimal digits that no other process has."""
+    return uuid.uuid4().hex[:16]
 
 
 def software_versions(backend_version: str = "") -> dict[str, str]:
@@ -76,7 +87,11 @@ class Record:
     versions
         Of Python, TVM, Collage, the backend and so on.
     timestamp
-        When it was measured, UTC, as `now()` writes it.
+        When it was measured, UTC, as `now()` writes it. For people: no look-up goes by it.
+    session
+        Which tuning run it was measured in; "" where that is not known.
+    conditions
+        What the machine was like during the samples (`collage.records.conditions`); empty where that is not known.
     """
 
     key: RecordKey
@@ -92,6 +107,8 @@ class Record:
     device: Mapping[str, Any] | None = field(default=None, hash=False)
     versions: Mapping[str, str] = field(default_factory=software_versions, hash=False)
     timestamp: str = field(default_factory=now)
+    session: str = field(default_factory=process_session)
+    conditions: Mapping[str, float] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         if self.status not in ("ok", "invalid"):
@@ -103,8 +120,10 @@ class Record:
             raise RecordsError("seconds, spread and timings of a record are finite and not negative")
         if type(self.samples) is not int or self.samples < 0:
             raise RecordsError(f"samples of a record is how many there were, not {self.samples!r}")
-        if not _TIMESTAMP.fullmatch(self.timestamp):
-            raise RecordsError(f"a timestamp reads like 2026-01-31T12:00:00.000000+00:00, not {self.timestamp!r}")
+        if not all(_is_number(value) and math.isfinite(value) for value in self.conditions.values()):
+            raise RecordsError(f"conditions of a record are finite numbers, not {dict(self.conditions)!r:.80}")
+        if not _is_time(self.timestamp):
+            raise RecordsError(f"a timestamp reads like 2026-01-31T12:00:00.000000+00:00, not {self.timestamp!r:.80}")
 
     @classmethod
     def of(
@@ -117,8 +136,11 @@ class Record:
         operators: Sequence[str] = (),
         description: Mapping[str, Any] | None = None,
         device: Mapping[str, Any] | None = None,
+        session: str | None = None,
+        conditions: Mapping[str, float] | None = None,
     ) -> Record:
-        """The record of a cost that was just measured, stamped with the time and the versions.
+        """The record of a cost that was just measured, stamped with the time, the versions and, where none is given,
+        the session of this process.
 
         Raises
         ------
@@ -142,6 +164,8 @@ class Record:
             else json.loads(canonical_json(description)),  # as it will come back
             device=None if device is None else json.loads(canonical_json(device)),
             versions=software_versions(key.backend_version),
+            session=process_session() if session is None else session,
+            conditions={name: float(value) for name, value in (conditions or {}).items()},
         )
 
     @property
@@ -151,7 +175,7 @@ class Record:
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready: one line of a benchmark log."""
-        return {**vars(self), "key": self.key.as_dict()}
+        return {**vars(self), "key": self.key.as_dict(), "conditions": dict(self.conditions)}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Record:
@@ -179,6 +203,14 @@ def cost_of(status: str, seconds: float | None, spread: float, samples: int, rea
     if status == "invalid" or seconds is None:
         return Cost.invalid(reason)
     return Cost(seconds, spread, samples, reason)
+
+
+def _is_time(text: str) -> bool:
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:  # a thirteenth month
+        return False
+    return _TIMESTAMP.fullmatch(text) is not None
 
 
 def _is_number(value: object) -> bool:

@@ -15,7 +15,7 @@ _SQLITE = b"SQLite format 3\0"
 
 
 def read_records(path: str | os.PathLike[str], on_torn: Callable[[str], None] | None = None) -> Iterator[Record]:
-    """The records of a database or of a benchmark log, told apart by their first bytes.
+    """The records of a database or of a benchmark log, one for each key; the first bytes say which of both it is.
 
     Parameters
     ----------

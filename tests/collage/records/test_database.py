@@ -58,6 +58,8 @@ def test_an_unknown_cost_is_not_a_record(record) -> None:
         {"status": "good"},
         {"timings": (math.nan,)},
         {"timestamp": "yesterday"},
+        {"timestamp": "2026-13-45T00:00:00.000000+00:00"},
+        {"conditions": {"load": math.nan}},
         {"samples": 1.5},
     ],
 )
@@ -72,11 +74,13 @@ def test_samples_are_recorded_to_five_digits(key) -> None:
     assert put.seconds == 6.720200326526538e-05
 
 
-def test_the_latest_record_of_a_key_stays(database, record) -> None:
-    database.put(record(cost=Cost(1.0)))
-    database.put(record(cost=Cost(2.0)))
-    assert len(database) == 1
-    assert [r.seconds for r in database] == [2.0]
+def test_every_observation_of_a_key_stays_and_they_make_one_record(database, record) -> None:
+    put = [record(cost=Cost(1.0)), record(cost=Cost(2.0))]
+    for each in (*put, put[0]):
+        database.put(each)
+    assert len(database) == 1 and database.stats().observations == 2
+    assert list(database.observations()) == put
+    assert [r.seconds for r in database] == [2.0], "of equals of one session the newest"
 
 
 def test_records_stay_when_the_database_is_opened_again(tmp_path: Path, record) -> None:
@@ -115,10 +119,10 @@ def test_a_batch_is_stored_whole_or_not_at_all(database, record) -> None:
     assert len(database) == 1
 
 
-def test_records_come_oldest_first_and_by_property(database, record) -> None:
+def test_records_come_as_they_were_stored_whatever_the_clock_said_and_by_property(database, record) -> None:
     put = [record(i, backend=("tvm", "openvino")[i % 2], kind=("candidate", "plan")[i // 2 % 2]) for i in range(8)]
-    stamped = [replace(r, timestamp=f"2026-01-01T00:00:0{i}.000000+00:00") for i, r in enumerate(put)]
-    database.put_many(reversed(stamped))
+    stamped = [replace(r, timestamp=f"2026-01-01T00:00:0{9 - i}.000000+00:00") for i, r in enumerate(put)]
+    database.put_many(stamped)
     assert list(database) == stamped
     assert list(database.matching(kind="plan", backend="tvm")) == [stamped[2], stamped[6]]
     assert list(database.matching(device="another")) == []
@@ -137,11 +141,12 @@ def test_stats_count(database, record) -> None:
     a = replace(record("a", backend="tvm"), timestamp="2026-01-01T00:00:00.000000+00:00")
     b = replace(record("b", Cost.invalid("no"), device="other"), timestamp="2026-02-01T00:00:00.000000+00:00")
     c = replace(record("c", kind="transition"), timestamp="2026-01-15T00:00:00.000000+00:00")
-    database.put_many([a, b, c])
+    database.put_many([a, b, c, replace(c, session="another")])
     assert database.stats() == DatabaseStats(
         path=database.path,
         size_bytes=database.path.stat().st_size,
         records=3,
+        observations=4,
         by_kind={"candidate": 2, "transition": 1},
         by_backend={"openvino": 2, "tvm": 1},
         by_device={"cpu-x86_64-2-0123456789ab": 2, "other": 1},

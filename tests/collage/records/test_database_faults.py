@@ -267,7 +267,7 @@ def test_a_database_of_another_schema_version(filled: Path) -> None:
     connection = sqlite3.connect(filled)
     connection.execute("PRAGMA user_version=7")
     connection.close()
-    refused(filled, "version 7.*version 1.*records export.*--records")
+    refused(filled, "version 7.*versions 1 and 2.*records export.*--records")
 
 
 def test_a_folder_and_a_path_through_a_file(filled: Path) -> None:

@@ -1,0 +1,23 @@
+"""What the machine was like while something was timed, as records keep it: numbers by name.
+
+`load`
+    Share of the processors' time that other processes used.
+`steal`
+    Share of the processors' time that a hypervisor gave to other guests.
+`canary`
+    Time of a fixed piece of arithmetic over its best; 0 where it was not run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+#: Beyond which a condition disturbs what is timed. Daemons and the kernel stay below a tenth of the processors' time,
+#: and one busy process exceeds it on up to ten processors; stolen time comes in pieces longer than a sample; turbo
+#: clocks alone change the canary by a sixth.
+LIMITS: Mapping[str, float] = {"load": 0.1, "steal": 0.02, "canary": 1.25}
+
+
+def was_disturbed(conditions: Mapping[str, float]) -> bool:
+    """Whether any condition is beyond its limit; where nothing is known of them, nothing is."""
+    return any(conditions.get(name, 0.0) > limit for name, limit in LIMITS.items())
