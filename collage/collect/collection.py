@@ -300,15 +300,14 @@ class _Measuring:
         return costs
 
     def _repeat(self, workloads: Sequence[Workload]) -> None:
-        """A second measurement, into records of its own; of the two the better converged one stays."""
+        """A second measurement, past the records that know the first; of the two the better converged one counts."""
         self._repeated += len(workloads)
         with tempfile.TemporaryDirectory(prefix="collage-") as folder, RecordDatabase(Path(folder) / "r.db") as second:
             self._measured_by(second).estimate(workloads)
             for record in second.matching(kind="candidate"):
                 first = self._database.get(record.key)
-                if first is not None and better(first.cost, record.cost):
-                    self._database.put(record)
-                    self._replaced += 1
+                self._database.put(record)
+                self._replaced += first is not None and better(first.cost, record.cost)
 
     def _measured_by(self, database: RecordDatabase) -> CostEstimator:
         estimator: CostEstimator = plugins.load("estimators", "measured", records=database, reporter=self._reporter)

@@ -15,19 +15,13 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
 
-#: Share of the processors' time in use by others beyond which samples are disturbed. Daemons and the kernel stay below
-#: a tenth; one busy process exceeds it on up to ten processors.
-LOAD_LIMIT = 0.1
-#: Share of the processors' time that a hypervisor gave to others. Stolen time comes in pieces longer than a sample.
-STEAL_LIMIT = 0.02
-#: How much longer the canary may take than its best. Turbo clocks alone make a sixth.
-CANARY_LIMIT = 1.25
+from collage.disturbance import was_disturbed
 
 #: A modular power: a tenth of a millisecond of arithmetic, in registers and the nearest cache, with no library.
 _CANARY = (3, (1 << 256) - 1, (1 << 256) - 189)
@@ -57,16 +51,11 @@ class Conditions:
     @property
     def disturbed(self) -> bool:
         """Whether samples taken in these conditions should be taken again."""
-        return self.load > LOAD_LIMIT or self.steal > STEAL_LIMIT or self.canary > CANARY_LIMIT
+        return was_disturbed(asdict(self))
 
     def as_dict(self) -> dict[str, float]:
         """For records."""
         return {name: round(value, 4) for name, value in asdict(self).items()}
-
-
-def was_disturbed(conditions: Mapping[str, float]) -> bool:
-    """Whether a record's conditions say so; those of a record that has none do not."""
-    return Conditions(**{name: conditions.get(name, 0.0) for name in ("load", "steal", "canary")}).disturbed
 
 
 class _Reading(NamedTuple):

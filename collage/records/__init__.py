@@ -1,6 +1,5 @@
 """Records of measurements: the database, and benchmark logs to move records between machines."""
 
-from collage.records.conditions import was_disturbed
 from collage.records.database import DatabaseStats, RecordDatabase, default_path
 from collage.records.key import RecordKey, key_of, keys_of, plan_key, transition_key
 from collage.records.log import ImportCounts, export_log, import_log, read_log
@@ -27,5 +26,4 @@ __all__ = [
     "read_log",
     "read_records",
     "transition_key",
-    "was_disturbed",
 ]

@@ -91,7 +91,7 @@ class Record:
     session
         Which tuning run it was measured in; "" where that is not known.
     conditions
-        What the machine was like during the samples (`collage.records.conditions`); empty where that is not known.
+        What the machine was like during the samples (`collage.disturbance`); empty where that is not known.
     """
 
     key: RecordKey

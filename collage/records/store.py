@@ -120,7 +120,7 @@ def refresh(connection: Connection, digests: Sequence[str]) -> None:
         numbers = [_Numbers(*row[:7], _mapping(row.conditions), row.reason) for row in rows]
         found = [_aggregated(list(of_key)) for _, of_key in groupby(numbers, key=lambda row: row.digest)]
         if found:
-            columns_of = {name: bindparam(name) for name in found[0] if name != "of"}
+            columns_of: dict[str, Any] = {name: bindparam(name) for name in found[0] if name != "of"}
             connection.execute(update(records).where(r.digest == bindparam("of")).values(columns_of), found)
         gone = set(part) - {row["of"] for row in found}
         if gone:

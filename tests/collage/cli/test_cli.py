@@ -111,9 +111,9 @@ def test_records_are_counted_listed_exported_and_imported(
     assert len(collage_command("records", "list", "--records", records).out.splitlines()) == count > 3
     listed = collage_command("records", "list", "--records", records, "--kind", "candidate", "--backend", "onnxruntime")
     assert 0 < len(listed.out.splitlines()) < count
-    assert f"Wrote {count} records" in collage_command("records", "export", log, "--records", records).out
+    assert f"Wrote {count} observations" in collage_command("records", "export", log, "--records", records).out
     first, second = (collage_command("records", "import", log, "--records", other).out for _ in range(2))
-    assert f"{count} added" in first and f"{count} unchanged" in second
+    assert f"{count} added" in first and f"{count} known already" in second
     piped = collage_command("records", "export", "-", "--records", other)
     assert len(piped.out.splitlines()) == count + 1 and json.loads(piped.out.splitlines()[0])["records"] == count
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from collage.disturbance import was_disturbed
 from collage.measure import conditions
-from collage.measure.conditions import Conditions, Watch, was_disturbed
+from collage.measure.conditions import Conditions, Watch
 
 TICKS = os.sysconf("SC_CLK_TCK")
 

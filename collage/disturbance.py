@@ -1,4 +1,4 @@
-"""What the machine was like while something was timed, as records keep it: numbers by name.
+"""When what the machine was like disturbed what was timed. Conditions are numbers by name, as records keep them.
 
 `load`
     Share of the processors' time that other processes used.
