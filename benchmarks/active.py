@@ -38,6 +38,7 @@ from collage.partitioner import partition
 from collage.records import Record
 from collage.runtime.threads import configure_threads
 from collage.search import CostTable, SearchProblem
+from collage.transition import Pair, Transition
 from estimators.active import ActiveEstimator
 from estimators.cost_model.model import CostModel
 from estimators.replay import ReplayEstimator
@@ -57,7 +58,7 @@ class Recorded(CostEstimator):
 
     uses_device = False
 
-    def __init__(self, records: Mapping[Key, Record], between: Mapping[tuple[str, str], float]) -> None:
+    def __init__(self, records: Mapping[Key, Record], between: Mapping[Pair, Transition]) -> None:
         self.records = records
         self.between = between
         self.asked: set[Workload] = set()
@@ -69,7 +70,7 @@ class Recorded(CostEstimator):
         known = [self.records.get(key_of(w)) for w in workloads]
         return [Cost.unknown("not recorded") if record is None else record.cost for record in known]
 
-    def transitions(self, backends: Sequence[str], threads: int) -> Mapping[tuple[str, str], float]:
+    def transitions(self, backends: Sequence[str], threads: int) -> Mapping[Pair, Transition]:
         return self.between
 
 
@@ -109,7 +110,7 @@ def compare(
     model: CostModel,
     share: float,
     records: Mapping[Key, Record],
-    transitions: Mapping[tuple[str, str], float],
+    transitions: Mapping[Pair, Transition],
     run: bool,
 ) -> list[str]:
     """A row of the table: the plan by a few of the records, against that by all of them."""

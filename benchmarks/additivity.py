@@ -33,7 +33,7 @@ from collage.graph.sub_graph import SubGraph
 from collage.measure.artifact import Artifact, prepare
 from collage.measure.builder import build_all
 from collage.measure.end_to_end import prepare_plan
-from collage.measure.probe import two_convolutions
+from collage.measure.probe import WARM_UP, build_probes, self_contained
 from collage.measure.protocol import END_TO_END, Protocol
 from collage.measure.reference import ReferenceRun
 from collage.measure.statistics import paired_ratio
@@ -86,16 +86,19 @@ def measure(name: str, records: Path, turns: int) -> dict[str, Any]:
         ]
         workloads = [factory.of(candidate) for candidate in chosen]
         distinct = list(dict.fromkeys(workloads))
-        probes = [Workload.of_module(two_convolutions(), backend, threads) for backend in backends]
-        prepared = [prepare(w, folder / str(i)) for i, w in enumerate([*distinct, *probes])]
-        built = build_all(prepared, threads, 120.0)
-        warm_ups = {p.backend.name: a for p, a in zip(probes, built[len(distinct) :], strict=True)}
+        built = build_all([prepare(w, folder / str(i)) for i, w in enumerate(distinct)], threads, 120.0)
+        probes = build_probes(backends, threads, folder / "probes", threads, 120.0)
+        warm_ups = {
+            backend.name: self_contained([probe], folder / "probes")[0]
+            for backend in backends
+            if isinstance(probe := probes[backend.name, WARM_UP], Artifact)
+        }
         loaded: dict[Workload, LoadedArtifact] = {}
         awake = WarmUps()
-        for workload, artifact in zip(distinct, built, strict=False):
+        for workload, artifact in zip(distinct, built, strict=True):
             assert isinstance(artifact, Artifact), artifact
             warm_up = warm_ups[workload.backend.name]
-            assert workload.samples is not None and isinstance(warm_up, Artifact)
+            assert workload.samples is not None
             inputs = _tensors(workload.samples().inputs)
             loaded[workload] = LoadedArtifact(artifact, inputs, awake.of(replace(artifact, warm_up=warm_up)))
         whole = LoadedArtifact(

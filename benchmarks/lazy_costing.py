@@ -25,7 +25,6 @@ from collage.estimate import Workload
 from collage.frontend import load
 from collage.graph.candidates import HOST, CandidatePartition
 from collage.graph.from_relax import read_graph
-from collage.measure.protocol import Protocol
 from collage.measure.transitions import transition_costs
 from collage.measure.workloads import WorkloadFactory
 from collage.progress import Reporter
@@ -64,7 +63,7 @@ class Replay:
         self.workload = {c: factory.of(c) for c in self.candidates if c.backend != HOST}
         different = list(dict.fromkeys(self.workload.values()))
         self.costs = dict(zip(different, CachedEstimator(records).estimate(different), strict=True))
-        self.transitions = transition_costs(list(backends.values()), threads, records, Protocol(), Reporter())
+        self.transitions = transition_costs(list(backends.values()), threads, records, Reporter())
         self.priorities = {name: backend.priority for name, backend in backends.items()}
         self.asked: set[Workload] = set()
         self.rounds = 0

@@ -32,6 +32,7 @@ from collage.rules.base import PartitionSpec
 from collage.rules.gather import gather_candidates
 from collage.rules.trees import graph_rule, native_rule
 from collage.search import CostTable, Partitioning, Searcher, SearchProblem
+from collage.transition import Transition
 from searchers.beam import BeamSearcher
 from searchers.cover_search.layered_search import LayeredSearch, Outcome
 from searchers.dijkstra import DijkstraSearcher
@@ -198,7 +199,7 @@ def measure(network: Enumeration, searcher: Searcher) -> Result:
         measured.update(structure(network.graph, c) for c in candidates)
         return costs
 
-    transitions = {(a, b): TRANSITION_S for a in BACKENDS for b in BACKENDS if a != b}
+    transitions = {(a, b): Transition(TRANSITION_S) for a in BACKENDS for b in BACKENDS if a != b}
     priorities = {name: i for i, name in enumerate(BACKENDS)}
     problem = SearchProblem(
         network.graph,

@@ -20,6 +20,7 @@ import numpy as np
 from collage.cost import Cost
 from collage.graph.description import describe_module, structure_hash
 from collage.plugins import Parameterised
+from collage.transition import Pair, Transition
 
 if TYPE_CHECKING:
     from collage.backends.base import Backend
@@ -149,9 +150,10 @@ class CostEstimator(Parameterised, ABC):
         """Whether it may be chosen for a machine where the user names no estimator (`collage.effort`)."""
         return True
 
-    def transitions(self, backends: Sequence[str], threads: int) -> Mapping[tuple[str, str], float] | None:
-        """Seconds for handing a tensor from one backend's partition to another's, per ordered pair of names; None where
-        the estimator has nothing to say about it, and the records of this machine are asked.
+    def transitions(self, backends: Sequence[str], threads: int) -> Mapping[Pair, Transition] | None:
+        """What it costs to hand a tensor from one backend's partition to another's, per ordered pair of names; None
+        where the estimator has nothing to say about it, and the records of this machine are asked. A pair that is
+        absent is charged like the nearest one (`collage.transition.completed`).
         """
         return None
 

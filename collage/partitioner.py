@@ -37,7 +37,7 @@ from collage.graph.description import describe_module, structure_hash
 from collage.graph.from_relax import read_graph
 from collage.interrupt import interruptible, resumable
 from collage.measure.plan_runner import PlanRunner
-from collage.measure.protocol import candidate_protocol, end_to_end
+from collage.measure.protocol import end_to_end
 from collage.measure.reference import ReferenceRun
 from collage.measure.transitions import transition_costs
 from collage.measure.workloads import WorkloadCosts, WorkloadFactory
@@ -53,6 +53,7 @@ from collage.search import CostTable, LatencyTable, Partitioning, Searcher, Sear
 from collage.search.coalescing import coalesced
 from collage.search.single_backend import single_backend
 from collage.search.thread_pools import shared_pools
+from collage.transition import completed, transition_notes
 
 #: How often what a search put side by side is joined and costed; the next search may put other things side by side.
 _COALESCING_ROUNDS = 4
@@ -156,11 +157,10 @@ def partition(
 
         workloads = WorkloadFactory(module, graph, chosen, threads, reference.values)
         costs = WorkloadCosts(estimate_with, workloads.of)
-        transitions = estimate_with.transitions(list(chosen), threads)
-        if transitions is None:
-            protocol: Any = estimate_with.protocol or candidate_protocol(device)
-            measure = estimate_with.uses_device
-            transitions = transition_costs(list(chosen.values()), threads, database, protocol, reporter, measure)
+        known = estimate_with.transitions(list(chosen), threads)
+        if known is None:
+            known = transition_costs(list(chosen.values()), threads, database, reporter, estimate_with.uses_device)
+        transitions = completed(known, {name: backend.pool for name, backend in chosen.items()})
         with PlanRunner(
             module,
             graph,
@@ -213,6 +213,7 @@ def partition(
                 *decision.notes,
                 *passed_over,
                 *left_out,
+                *transition_notes(transitions),
                 *estimate_with.notes(costs.asked),
                 *launch_notes(decision.confirmation),
             ),

@@ -26,6 +26,7 @@ from collage.progress import Reporter
 from collage.records import RecordDatabase
 from collage.records.key import Device
 from collage.runtime.device_info import DeviceInfo
+from collage.transition import Pair, Transition
 from estimators.cached import CachedEstimator
 from estimators.cost_model.model import CostModel
 from estimators.cost_model.shipped import nearest
@@ -119,7 +120,7 @@ class ActiveEstimator(CostEstimator):
     def uses_device(self) -> bool:
         return self.measured is None or self.measured.uses_device
 
-    def transitions(self, backends: Sequence[str], threads: int) -> Mapping[tuple[str, str], float] | None:
+    def transitions(self, backends: Sequence[str], threads: int) -> Mapping[Pair, Transition] | None:
         return None if self.measured is None else self.measured.transitions(backends, threads)
 
     def bounds(self, workloads: Sequence[Workload]) -> list[tuple[float, float]]:

@@ -17,7 +17,7 @@ from collage.estimate import CostEstimator, Workload, device_kind
 from collage.progress import Reporter
 from collage.records import RecordDatabase, RecordKey, keys_of
 from collage.records.key import Device, MeasuringProtocol
-from collage.runtime.device_info import describe_device
+from collage.runtime.device_info import DeviceInfo, describe_device
 
 
 class CachedEstimator(CostEstimator):
@@ -68,7 +68,7 @@ class CachedEstimator(CostEstimator):
         """
         kind = device_kind(workloads)
         device = describe_device(kind) if self.device is None else self.device
-        keys = keys_of(workloads, device, self._protocol(kind))
+        keys = keys_of(workloads, device, self._protocol(device, kind))
         with self._database() as database:
             costs: dict[RecordKey, Cost] = database.costs(keys)
         missing = {key: workload for key, workload in zip(keys, workloads, strict=True) if key not in costs}
@@ -76,14 +76,14 @@ class CachedEstimator(CostEstimator):
             costs.update(zip(missing, self.fallback.estimate(list(missing.values())), strict=True))
         return [costs.get(key, Cost.unknown("no record")) for key in keys]
 
-    def _protocol(self, kind: str) -> MeasuringProtocol:
+    def _protocol(self, device: Device, kind: str) -> MeasuringProtocol:
         if self.protocol is not None:
             return self.protocol
         if self.fallback is not None and self.fallback.protocol is not None:
             return self.fallback.protocol
         from collage.measure.protocol import candidate_protocol
 
-        return candidate_protocol(kind)
+        return candidate_protocol(device if isinstance(device, DeviceInfo) else describe_device(kind))
 
     def _database(self) -> RecordDatabase | nullcontext[RecordDatabase]:
         """The database, closed after use when it was opened here."""

@@ -23,7 +23,7 @@ from collage.measure.artifact import Artifact, Preparation, prepare, prewarm, wr
 from collage.measure.builder import build_all
 from collage.measure.check import WRONG, wrong_numbers
 from collage.measure.job import Job
-from collage.measure.probe import two_convolutions
+from collage.measure.probe import build_probes, self_contained
 from collage.measure.protocol import Protocol, candidate_protocol
 from collage.measure.reference import ReferenceRun
 from collage.measure.runner import Measurement, Runner
@@ -91,7 +91,7 @@ class MeasuredEstimator(CostEstimator):
             records = self.records
             if not isinstance(records, RecordDatabase):
                 records = stack.enter_context(RecordDatabase(records))
-            protocol = self.protocol or candidate_protocol(device_kind(workloads))
+            protocol = self.protocol or candidate_protocol(describe_device(device_kind(workloads)))
             bench = self._bench or stack.enter_context(_Bench(self.timeout_s))
             device = _DeviceEstimator(
                 records, protocol, self.build_jobs, self.timeout_s, self.reporter or Reporter(), bench
@@ -180,14 +180,17 @@ class _DeviceEstimator(CostEstimator):
         return [costs[w] for w in workloads]
 
     def _warm_ups(self, workloads: Sequence[Workload], jobs: int) -> Mapping[str, Artifact | None]:
-        """The probe on every CPU backend that takes it; one that does not is timed as its threads happen to be."""
+        """Name of each CPU backend -> its probe; one that has none is timed as its threads happen to be, and told."""
         known = self.bench.warm_ups
         backends = {w.backend.name: w.backend for w in workloads if w.backend.device == "cpu"}
         new = [backend for name, backend in backends.items() if name not in known]
-        if new:
-            probes = [Workload.of_module(two_convolutions(), backend, workloads[0].threads) for backend in new]
-            built = self._build([probes], self.bench.folder / f"warm-ups{len(known)}", jobs)
-            known.update((w.backend.name, a if isinstance(a, Artifact) else None) for w, a in built.items())
+        folder = self.bench.folder / f"warm-ups{len(known)}"
+        for (name, _), built in build_probes(new, workloads[0].threads, folder, jobs, self.timeout_s).items():
+            if isinstance(built, Artifact):
+                (known[name],) = self_contained([built], folder)
+            else:
+                known[name] = None
+                self.reporter.note(f"{name} is timed without a warm-up before each sample: {built}")
         return known
 
     def _measure_batch(

@@ -21,7 +21,7 @@ import os
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
-from itertools import permutations
+from itertools import product
 
 from collage.cost import Cost
 from collage.errors import RecordsError
@@ -30,6 +30,7 @@ from collage.progress import Reporter
 from collage.records import Record, RecordDatabase, read_records
 from collage.records.database import default_path
 from collage.records.key import Composites, Device, MeasuringProtocol, protocol_json
+from collage.transition import Pair, Transition, transitions_of
 
 Source = RecordDatabase | str | os.PathLike[str]
 _Costs = dict[int, Cost]  # by number of threads
@@ -88,17 +89,8 @@ class ReplayEstimator(CostEstimator):
             found.update(zip(missing, self.fallback.estimate(missing), strict=True))
         return [found[workload] for workload in workloads]
 
-    def transitions(self, backends: Iterable[str], threads: int) -> dict[tuple[str, str], float]:
-        """Recorded seconds for each ordered pair of the named backends, as `SearchProblem.transitions` takes them.
-
-        They are chosen as costs are. A pair without a record, or whose record is Invalid, is absent, and costs
-        nothing.
-
-        Raises
-        ------
-        RecordsError
-            As `estimate`.
-        """
+    def transitions(self, backends: Iterable[str], threads: int) -> dict[Pair, Transition]:
+        """What was recorded of each ordered pair of the named backends; a pair without records is absent."""
         return self.recorded_.transitions(backends, threads)
 
     @cached_property
@@ -110,10 +102,7 @@ class ReplayEstimator(CostEstimator):
         costs = [r for r in records if r.key.kind == "candidate"]
         wanted = None if self.protocol is None else protocol_json(self.protocol)
         costs = _chosen(costs, "measuring protocol", [r.key.protocol for r in costs], wanted, "protocol=")
-        protocols = {r.key.protocol for r in costs}
-        return RecordedCosts(
-            [*costs, *(r for r in records if r.key.kind == "transition" and r.key.protocol in protocols)]
-        )
+        return RecordedCosts([*costs, *(r for r in records if r.key.kind == "transition")])
 
     def _sources(self) -> list[Source]:
         if self.records is None:
@@ -134,7 +123,7 @@ class RecordedCosts:
 
     def __init__(self, records: Iterable[Record]) -> None:
         self.costs: dict[tuple[str, str, Composites], _Costs] = {}
-        self.between: dict[str, _Costs] = {}
+        self.between: dict[tuple[str, int], _Costs] = {}
         self.threads: set[int] = set()
         self.structures: set[tuple[str, str]] = set()
         # Of two of one time the larger digest stays: the order of the logs decides nothing.
@@ -142,7 +131,10 @@ class RecordedCosts:
             key = record.key
             self.threads.add(key.threads)
             if key.kind == "transition":
-                self.between.setdefault(key.backend, {})[key.threads] = record.cost
+                # Records of earlier versions hold differences of one size, and do not say of which.
+                size = (record.description or {}).get("bytes")
+                if size is not None:
+                    self.between.setdefault((key.backend, size), {})[key.threads] = record.cost
             else:
                 self.costs.setdefault((key.structure, key.backend, key.composites), {})[key.threads] = record.cost
                 self.structures.add((key.structure, key.backend))
@@ -160,10 +152,16 @@ class RecordedCosts:
             return Cost.unknown(f"recorded with {recorded} threads, not with {workload.threads}")
         return known[threads]
 
-    def transitions(self, backends: Iterable[str], threads: int) -> dict[tuple[str, str], float]:
-        asked = self._threads(threads)
-        pairs = {(a, b): self.between.get(f"{a}->{b}", {}).get(asked) for a, b in permutations(backends, 2)}
-        return {pair: cost.seconds for pair, cost in pairs.items() if cost is not None and cost.is_finite}
+    def transitions(self, backends: Iterable[str], threads: int) -> dict[Pair, Transition]:
+        asked, names = self._threads(threads), list(backends)
+        pairs = {f"{a}->{b}": (a, b) for a, b in product(names, repeat=2)}
+        return transitions_of(
+            {
+                (*pairs[pair], size): costs[asked]
+                for (pair, size), costs in self.between.items()
+                if pair in pairs and asked in costs
+            }
+        )
 
     def _threads(self, asked: int) -> int:
         return next(iter(self.threads)) if len(self.threads) == 1 else asked

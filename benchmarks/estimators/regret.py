@@ -30,9 +30,10 @@ from collage.measure.workloads import WorkloadFactory
 from collage.progress import Reporter
 from collage.search import CostTable, Partitioning, SearchProblem
 from collage.search.single_backend import single_backend
+from collage.transition import Pair, Transition
 from searchers.dijkstra import DijkstraSearcher
 
-Transitions = Mapping[tuple[str, str], float]
+Transitions = Mapping[Pair, Transition]
 _BY_RECORDS = "by records"
 
 

@@ -157,6 +157,7 @@ def _measured(workload: Workload, artifact: Artifact, runner: Runner, folder: Pa
     from collage.measure.artifact import write_arrays
     from collage.measure.job import Job
     from collage.measure.protocol import candidate_protocol
+    from collage.runtime.device_info import describe_device
 
     if workload.samples is None:
         return "NOT RUN: there are no inputs for it"
@@ -164,7 +165,7 @@ def _measured(workload: Workload, artifact: Artifact, runner: Runner, folder: Pa
     samples = workload.samples()
     arrays = (write_arrays(samples.inputs, folder, "input"), write_arrays(samples.outputs, folder, "expected"))
     with _turn(folder.parent / "turn"):
-        measured = runner.measure(Job((artifact,), *arrays, candidate_protocol(device), 1, device))[0]
+        measured = runner.measure(Job((artifact,), *arrays, candidate_protocol(describe_device(device)), 1, device))[0]
     if not measured.valid:
         return f"BAD {measured.reason[:300]}"
     return f"right, {np.median(measured.samples) * 1e6:.1f} us"

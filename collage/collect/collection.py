@@ -33,7 +33,6 @@ from collage.estimate import CostEstimator, Workload
 from collage.frontend import load
 from collage.graph.from_relax import read_graph
 from collage.interrupt import interruptible, resumable
-from collage.measure.protocol import candidate_protocol
 from collage.measure.reference import ReferenceRun
 from collage.measure.transitions import transition_costs
 from collage.measure.workloads import WorkloadFactory
@@ -164,7 +163,7 @@ def collect(
                 variants = likeliest(pool, own, wanted, learned, measuring.cached, rng)
                 complete = measuring.all(variants)
         if models and complete:  # with them, searches can be replayed
-            transition_costs(list(chosen.values()), threads, database, candidate_protocol(device), reporter)
+            transition_costs(list(chosen.values()), threads, database, reporter)
         blocks = 0
         for start in range(0, designed, _BLOCKS):
             if not complete or measuring.time_is_up:

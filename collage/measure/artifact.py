@@ -43,7 +43,10 @@ class Artifact:
     blobs
         What the engines run; their symbols are what the library calls.
     warm_up
-        The probe on the same backend, run before every cold sample to wake its threads; None leaves them as they are.
+        The probe of the same backend (`collage.measure.probe`), called without arguments before every cold sample to
+        wake its threads; None leaves them as they are.
+    fed
+        Whether what the warm-up gives is its input, however it is timed: how transitions are measured.
     device
         The kind of device that it runs on.
     tolerance
@@ -54,6 +57,7 @@ class Artifact:
     weights: tuple[str, ...] = ()
     blobs: tuple[Blob, ...] = ()
     warm_up: Artifact | None = None
+    fed: bool = False
     device: str = "cpu"
     tolerance: float = 0.0
 

@@ -49,7 +49,7 @@ def spans(vm: Any, run: Callable[[], Any]) -> list[Span]:
 
 
 def evict(bytes_per_thread: int, threads: int) -> None:
-    """Overwrite every core's cache."""
+    """Overwrite the caches: all threads at once, each so many bytes of its own."""
     load_library()
     _function("evict")(bytes_per_thread, threads)
 

@@ -15,7 +15,6 @@ from tvm.runtime.vm import VirtualMachine
 from collage.measure import instrument
 from collage.measure.artifact import Artifact
 from collage.measure.clock import clock_of
-from collage.measure.probe import SHAPE
 from collage.measure.protocol import Protocol
 from collage.runtime import engines
 from collage.runtime.devices import device_of, download, upload
@@ -37,6 +36,8 @@ class LoadedArtifact:
         Tensors on the device, and copies of them there that nothing writes to; none on the CPU.
     warm_up
         Wakes the threads of the artifact's backend before a cold sample; None leaves them as they are.
+    fed
+        Whether the warm-up's result is the input instead.
     runs_per_sample, host_seconds
         How a device's clock times it; 0 until it has been run.
     """
@@ -61,13 +62,20 @@ class LoadedArtifact:
         self._arguments = [*inputs, *(upload(np.load(path), device) for path in artifact.weights)]
         self._main = self.vm["main"]
         self.warm_up = warm_up
+        self.fed = artifact.fed
         self._clock = clock_of(artifact.device)
         self.runs_per_sample = 0
         self.host_seconds = 0.0
 
-    def call(self) -> None:
-        """Run once."""
-        self._main(*self._arguments)
+    def call(self) -> Any:
+        """Run once; what it gives stays on the device."""
+        return self._main(*self._arguments)
+
+    def feed(self) -> None:
+        """Run once, and then the warm-up, whose result is the input of the next run: a backend returns from another."""
+        assert self.warm_up is not None
+        self.call()
+        self._arguments[0] = self.warm_up.call()
 
     def call_watched(self) -> None:
         """Run once in the virtual machine that has the stopwatch."""
@@ -119,10 +127,10 @@ class WarmUps:
         self._loaded: dict[tuple[str, ...], LoadedArtifact] = {}
 
     def of(self, artifact: Artifact) -> LoadedArtifact | None:
-        """The warm-up of the artifact's backend; None where the artifact has none."""
-        if artifact.warm_up is None or artifact.device != "cpu":
+        """The artifact's warm-up; None where it has none."""
+        if artifact.warm_up is None:
             return None
         key = (artifact.warm_up.library, *(blob.path for blob in artifact.warm_up.blobs))
         if key not in self._loaded:
-            self._loaded[key] = LoadedArtifact(artifact.warm_up, [tvm.runtime.tensor(np.ones(SHAPE, "float32"))])
+            self._loaded[key] = LoadedArtifact(artifact.warm_up, [])
         return self._loaded[key]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from collage.runtime.device_info import DeviceInfo
+
 
 @dataclass(frozen=True)
 class Protocol:
@@ -30,7 +32,7 @@ class Protocol:
     slow_factor
         An artifact this many times slower than the fastest is stopped with the samples it has.
     evict_bytes
-        Bytes overwritten per core before a cold sample.
+        Bytes overwritten before a cold sample, by all threads together: a quarter more than the caches hold.
     span
         "kernels" times from the first to the last kernel inside the virtual machine; "call" times the whole call, from
         Python, and every turn has one more run, with a stopwatch around each of its calls; plans that may still be the
@@ -49,10 +51,10 @@ class Protocol:
     relative: float = 0.01
     time_limit_s: float = 0.4
     slow_factor: float = 3.0
-    evict_bytes: int = 8 << 20
+    evict_bytes: int = 64 << 20
     span: Literal["kernels", "call"] = "kernels"
     tolerance: float = 1e-4
-    version: int = 3
+    version: int = 4
 
     def as_dict(self) -> dict[str, Any]:
         """For keys and records."""
@@ -61,7 +63,15 @@ class Protocol:
 
 #: End-to-end latency of whole networks: repeated calls as in a deployed process, many samples, plans interleaved.
 END_TO_END = Protocol(
-    weights="hot", span="call", warmup=2, discard=2, min_samples=15, max_samples=75, time_limit_s=20.0, version=6
+    weights="hot",
+    span="call",
+    warmup=2,
+    discard=2,
+    min_samples=15,
+    max_samples=75,
+    time_limit_s=20.0,
+    evict_bytes=8 << 20,  # nothing is overwritten; it stands in the keys of records
+    version=6,
 )
 
 
@@ -91,6 +101,7 @@ class DeviceProtocol(Protocol):
     batch_s: float = 50e-6
     batch_limit: int = 32
     evict_bytes: int = 256 << 20
+    version: int = 3
 
 
 #: End-to-end latency on an accelerator; no longer limits than on a CPU: it does not drift with its neighbours.
@@ -99,9 +110,30 @@ END_TO_END_CUDA = DeviceProtocol(
 )
 
 
-def candidate_protocol(device: str) -> Protocol:
-    """How candidates are timed on a kind of device, unless the user says otherwise."""
-    return Protocol() if device == "cpu" else DeviceProtocol()
+def candidate_protocol(device: DeviceInfo) -> Protocol:
+    """How candidates are timed on a device, unless the user says otherwise."""
+    if device.kind != "cpu":
+        return DeviceProtocol()
+    return Protocol(evict_bytes=device.cache + device.cache // 4) if device.cache else Protocol()
+
+
+#: Latency of a consumer right after its producer. Whatever ran before is warm, as in a network that runs again and
+#: again; a difference of two medians needs many samples.
+_TRANSITIONS: dict[str, Any] = {
+    "min_samples": 15,
+    "max_samples": 51,
+    "relative": 0.002,
+    "time_limit_s": 0.4,
+    "slow_factor": 100.0,
+    "version": 1,
+}
+
+
+def transition_protocol(device: str) -> Protocol:
+    """How transitions are timed on a kind of device."""
+    if device != "cpu":
+        return DeviceProtocol(**_TRANSITIONS)
+    return Protocol(weights="hot", evict_bytes=0, **_TRANSITIONS)
 
 
 def end_to_end(device: str) -> Protocol:

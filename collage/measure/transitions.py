@@ -1,119 +1,131 @@
 """Transition costs: the time to leave a partition of one backend and enter one of another, measured per ordered pair.
 
-Two equal convolutions follow each other, on backends x and y. The transition x to y costs the time beyond
-the mean of x followed by x and y followed by y: the call, and the change from one thread pool to the other.
+The probe of the consumer b is timed on what the probe of the producer a has just given, and on what its own has. The
+transition a to b is the difference: threads of another pool that have to be woken, those of a that still run down, and
+a tensor that lies in the caches of other cores. It is taken for tensors of several sizes, interleaved over all
+producers, with the protocol of `collage.measure.protocol.transition_protocol`. The records hold the latencies of the
+consumer, which are what was measured; differences, and their sign, come from them.
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import permutations, product
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
+import numpy as np
+
 from collage.backends.base import Backend
-from collage.compile.rewrite import apply
-from collage.cost import Cost
-from collage.graph.candidates import CandidatePartition
-from collage.graph.dataflow_graph import DataflowGraph
-from collage.graph.description import describe_module, structure_hash
 from collage.graph.from_relax import read_graph
-from collage.graph.index_set import IndexSet
-from collage.graph.sub_graph import SubGraph
-from collage.measure.artifact import Artifact
-from collage.measure.builder import run_all
-from collage.measure.end_to_end import measure_plans, prepare_plan
-from collage.measure.probe import two_convolutions
-from collage.measure.protocol import Protocol
+from collage.measure.artifact import Artifact, write_arrays
+from collage.measure.job import Job
+from collage.measure.probe import Shape, build_probes, probe, probe_input, self_contained
+from collage.measure.protocol import Protocol, transition_protocol
 from collage.measure.reference import ReferenceRun
-from collage.measure.runner import Measurement
-from collage.measure.statistics import Summary
+from collage.measure.runner import Runner
 from collage.progress import Reporter
-from collage.records import Record, RecordDatabase
-from collage.records.key import transition_key
+from collage.records import Record, RecordDatabase, RecordKey
+from collage.records.key import digest_of, transition_key
 from collage.runtime.device_info import describe_device
 from collage.runtime.threads import default_threads
+from collage.transition import Pair, Transition, transitions_of
 
-#: Seconds for one pair to compile.
-_TIMEOUT_S = 300.0
+#: Of the tensors that pass, float32: 64 KiB, 512 KiB and 2 MiB. The larger they are, the fewer channels they have, so
+#: that a probe takes a millisecond or two at most; a smaller one would leave engines on one thread.
+SHAPES: tuple[Shape, ...] = ((1, 32, 16, 32), (1, 16, 64, 128), (1, 8, 128, 512))
+
+#: Seconds for one probe to compile, or to answer.
+_TIMEOUT_S = 60.0
 
 
 def transition_costs(
+    backends: Sequence[Backend], threads: int, records: RecordDatabase, reporter: Reporter, measure: bool = True
+) -> dict[Pair, Transition]:
+    """The transition of each ordered pair of different backends, from the records where they are there, else measured
+    and recorded. Pairs that are not in the records are left out with `measure=False`, and so are those that cannot be
+    measured, which are told.
+    """
+    if len(backends) < 2:
+        return {}
+    protocol = transition_protocol(backends[0].device)
+    keys = _keys(backends, threads, protocol)
+    known = records.costs(keys.values())
+    missing = {(b, shape) for (_, b, shape), key in keys.items() if key not in known}
+    if measure and missing:
+        reporter.stage("measuring transitions", len(missing))
+        _measure(backends, threads, protocol, keys, missing, records, reporter)
+        known = records.costs(keys.values())
+    latencies = {(a, b, _bytes(shape)): known[key] for (a, b, shape), key in keys.items() if key in known}
+    return transitions_of(latencies)
+
+
+def _keys(backends: Sequence[Backend], threads: int, protocol: Protocol) -> dict[tuple[str, str, Shape], RecordKey]:
+    """(producer, consumer, shape) -> key, also of the same backend twice; backends that take no probe are left out."""
+    device = describe_device(backends[0].device)
+    keys = {}
+    for shape in SHAPES:
+        probes = {b: workload for b in backends if (workload := probe(b, threads, shape)) is not None}
+        for a, b in product(probes, repeat=2):
+            structure = digest_of(["transition", probes[a].structure, probes[b].structure])
+            keys[a.name, b.name, shape] = transition_key(structure, a, b, device, threads, protocol)
+    return keys
+
+
+def _measure(
     backends: Sequence[Backend],
     threads: int,
-    records: RecordDatabase,
     protocol: Protocol,
+    keys: Mapping[tuple[str, str, Shape], RecordKey],
+    missing: Iterable[tuple[str, Shape]],
+    records: RecordDatabase,
     reporter: Reporter,
-    measure: bool = True,
-) -> dict[tuple[str, str], float]:
-    """Seconds for each ordered pair of different backends, from the records where they are there, else measured and
-    recorded; with `measure=False`, pairs that are not in the records are left out.
-
-    A difference inside the confidence interval counts as zero.
-    """
-    pairs = list(permutations(backends, 2))
-    structure = structure_hash(describe_module(two_convolutions()))
-    device = describe_device(backends[0].device) if backends else None
-    keys = {(a.name, b.name): transition_key(structure, a, b, device, threads, protocol) for a, b in pairs if device}
-    known = records.costs(keys.values())
-    if measure and any(key not in known for key in keys.values()):
-        reporter.stage("measuring transitions", None)
-        for pair, cost in _measure(backends, threads, protocol).items():
-            records.put(Record.of(keys[pair], cost, label=f"transition {pair[0]} -> {pair[1]}"))
-            known[keys[pair]] = cost
-    return {pair: known[key].seconds for pair, key in keys.items() if key in known and known[key].is_finite}
-
-
-def _measure(backends: Sequence[Backend], threads: int, protocol: Protocol) -> dict[tuple[str, str], Cost]:
-    module = two_convolutions()
-    graph = read_graph(module)
-    run = ReferenceRun(module, graph, threads)
-    found: dict[tuple[str, str], Measurement] = {}
-    with tempfile.TemporaryDirectory(prefix="collage-") as name:
+) -> None:
+    """Time every consumer and shape of which a pair is missing, with all producers; record what there is."""
+    by_name = {backend.name: backend for backend in backends}
+    with tempfile.TemporaryDirectory(prefix="collage-") as name, Runner(threads, _TIMEOUT_S) as runner:
         folder = Path(name)
-        pairs = {f"{a.name}-{b.name}": (a, b) for a, b in product(backends, repeat=2)}
-        plans = [_Pair(a, b, threads, folder / label) for label, (a, b) in pairs.items()]
-        built = dict(zip(pairs, run_all(_compile, plans, default_threads(), _TIMEOUT_S), strict=True))
-        artifacts = {label: plan for label, plan in built.items() if isinstance(plan, Artifact)}
-        for label, reason in built.items():
-            if isinstance(reason, str):
-                found[pairs[label][0].name, pairs[label][1].name] = Measurement(reason=reason)
-        measured = measure_plans(artifacts, run.inputs, run.outputs, protocol, threads, folder)
-        found.update({(pairs[label][0].name, pairs[label][1].name): m for label, m in measured.items()})
-    return {(a.name, b.name): _difference(found, a.name, b.name) for a, b in permutations(backends, 2)}
+        built = build_probes(backends, threads, folder, default_threads(), _TIMEOUT_S, SHAPES)
+        for problem in dict.fromkeys(reason for reason in built.values() if isinstance(reason, str)):
+            reporter.note(f"its transitions cannot be measured: {problem}")
+        expected: dict[str, tuple[np.ndarray, ...]] = {}
+        for consumer, shape in sorted(missing):
+            target, size = built[consumer, shape], _bytes(shape)
+            reporter.step(f"to {consumer}, {size >> 10} KiB")
+            if isinstance(target, str):
+                continue
+            place = folder / f"{consumer}-{size}"
+            producers = {a: p for a in by_name if isinstance(p := built[a, shape], Artifact)}
+            workload = probe(by_name[consumer], threads, shape)
+            assert workload is not None
+            given = probe_input(shape)
+            if workload.structure not in expected:
+                run = ReferenceRun(workload.module, read_graph(workload.module), threads, [given])
+                expected[workload.structure] = tuple(run.outputs)
+            fed_by = self_contained(producers.values(), place, shape)
+            job = Job(
+                artifacts=tuple(replace(target, warm_up=producer, fed=True) for producer in fed_by),
+                inputs=write_arrays((given,), place, "input"),
+                expected=write_arrays(expected[workload.structure], place, "expected"),
+                protocol=protocol,
+                threads=threads,
+                device=by_name[consumer].device,
+            )
+            found = []
+            for producer, measured in zip(producers, runner.measure(job), strict=True):
+                label = f"transition {producer} -> {consumer}, {size >> 10} KiB"
+                if not measured.valid:
+                    reporter.note(f"{label}: {measured.reason}")
+                    continue
+                key = keys[producer, consumer, shape]
+                timings, description = measured.samples, {"bytes": size}
+                found.append(Record.of(key, measured.cost, timings=timings, label=label, description=description))
+            records.put_many(found)
 
 
-@dataclass(frozen=True)
-class _Pair:
-    """The probe with its first half on one backend and its second on another, to be compiled to a folder."""
-
-    first: Backend
-    second: Backend
-    threads: int
-    folder: Path
-
-
-def _compile(pair: _Pair) -> Artifact:
-    module = two_convolutions()
-    graph = read_graph(module)
-    cover = [_candidate(graph, 0, pair.first), _candidate(graph, 1, pair.second)]
-    partitioned = apply(module, graph, cover, {b.name: b for b in (pair.first, pair.second)})
-    return prepare_plan(partitioned, [pair.first, pair.second], pair.threads, pair.folder)
-
-
-def _difference(found: dict[tuple[str, str], Measurement], a: str, b: str) -> Cost:
-    together, alone = found[a, b], (found[a, a], found[b, b])
-    if not all(m.valid for m in (together, *alone)):
-        return Cost.invalid("; ".join(m.reason for m in (together, *alone) if not m.valid))
-    both = Summary.of(together.samples)
-    single = [Summary.of(m.samples) for m in alone]
-    spread = both.spread + sum(s.spread for s in single) / 2
-    seconds = both.median - sum(s.median for s in single) / 2
-    return Cost(seconds if seconds > spread else 0.0, spread, both.count, together.reason)
-
-
-def _candidate(graph: DataflowGraph, half: int, backend: Backend) -> CandidatePartition:
-    nodes = list(graph.coverable)
-    middle = len(nodes) // 2
-    return CandidatePartition(SubGraph(graph, IndexSet(nodes[:middle] if half == 0 else nodes[middle:])), backend.name)
+def _bytes(shape: Shape) -> int:
+    count = 4
+    for extent in shape:
+        count *= extent
+    return count

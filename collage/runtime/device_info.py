@@ -24,6 +24,7 @@ from collage.errors import CollageError
 
 _CPUINFO = Path("/proc/cpuinfo")
 _CGROUP = Path("/sys/fs/cgroup")
+_CACHES = Path("/sys/devices/system/cpu")
 #: Flags of /proc/cpuinfo that generated code can depend on; the kernel's own pseudo flags come and go with its version.
 _INSTRUCTION_SETS = re.compile(
     r"(s?sse|avx|amx|fma|f16c|bmi|abm$|popcnt|movbe|sha\d?(_|\d|$)|v?aes|gfni|v?pclmul|neon|asimd|sve|sme(\d|_|$)"
@@ -50,6 +51,9 @@ class DeviceInfo:
         Bytes of its memory, 0 where it is not known; for people and for features, not part of the fingerprint.
     os, arch
         Such as "Linux" and "x86_64".
+    cache
+        Bytes of the second- and third-level caches of these processors together, 0 where they are not known; not part
+        of the fingerprint.
     """
 
     kind: str
@@ -59,6 +63,7 @@ class DeviceInfo:
     memory: int
     os: str
     arch: str
+    cache: int = 0
 
     @property
     def fingerprint(self) -> str:
@@ -93,6 +98,7 @@ def describe_device(kind: str = "cpu") -> DeviceInfo:
         memory=_memory(),
         os=platform.system(),
         arch=platform.machine(),
+        cache=_cache(),
     )
 
 
@@ -178,6 +184,23 @@ def _memory() -> int:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, OSError, ValueError):
         return 0
+
+
+def _cache() -> int:
+    """Bytes of the caches beyond the first level: each counts once, and of those alike as many as processors can use.
+
+    A container that is limited to a few processors does not see which of them; it can use no more caches than that.
+    """
+    levels: dict[int, dict[str, int]] = {}
+    for index in _CACHES.glob("cpu[0-9]*/cache/index*"):
+        try:
+            level, size = int((index / "level").read_text()), (index / "size").read_text().strip()
+            shared_by = (index / "shared_cpu_list").read_text().strip()
+            levels.setdefault(level, {})[shared_by] = int(size[:-1]) << {"K": 10, "M": 20, "G": 30}[size[-1]]
+        except (OSError, ValueError, LookupError):
+            continue  # virtual machines leave out what they do not know
+    cores = _usable_cores()
+    return sum(sum(sorted(sizes.values())[-cores:]) for level, sizes in levels.items() if level > 1)
 
 
 def _range_length(part: str) -> int:

@@ -18,6 +18,7 @@ from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.index_set import IndexSet
 from collage.search.partitioning import Partitioning, execution_order
 from collage.search.tables import CostTable, LatencyTable
+from collage.transition import Pair, Transition
 
 Progress = Callable[[str], None]
 
@@ -37,8 +38,8 @@ class SearchProblem:
     cost_table
         Behind `costs`; owned by whoever poses the problem.
     transitions
-        Seconds charged when the output of a partition of one backend enters a partition of another, per ordered pair of
-        neighbouring partitions. Absent pairs cost nothing; the host is transparent.
+        What is charged when the output of a partition of one backend enters a partition of another, per ordered pair
+        of neighbouring partitions. Absent pairs cost nothing; the host is transparent.
     priorities
         Backend name -> declared priority; the *lower* number is preferred in ties and where costs are unknown.
     latency_table
@@ -58,7 +59,7 @@ class SearchProblem:
     graph: DataflowGraph
     candidates: CandidateSet
     cost_table: CostTable
-    transitions: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    transitions: Mapping[Pair, Transition] = field(default_factory=dict)
     priorities: Mapping[str, int] = field(default_factory=dict)
     latency_table: LatencyTable = field(default_factory=LatencyTable)
     budget_s: float | None = None
@@ -124,7 +125,8 @@ class SearchProblem:
         """Seconds for the transition of a tensor from a partition of backend `producer` to one of `consumer`."""
         if producer == consumer or HOST in (producer, consumer):
             return 0.0
-        return self.transitions.get((producer, consumer), 0.0)
+        known = self.transitions.get((producer, consumer))
+        return 0.0 if known is None else known.latency
 
     def transition_total(self, chosen: Sequence[CandidatePartition]) -> float:
         """Seconds of all transitions of a cover: one per ordered pair of neighbouring partitions of different

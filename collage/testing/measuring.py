@@ -24,6 +24,7 @@ from collage.measure.protocol import Protocol as MeasuringProtocol
 from collage.measure.protocol import candidate_protocol
 from collage.measure.runner import Measurement, Runner
 from collage.measure.workloads import WorkloadFactory
+from collage.runtime.device_info import describe_device
 
 _THREADS = 1
 #: How the reason begins of a candidate that a backend refused with a CodegenError.
@@ -97,7 +98,7 @@ def _job(artifact: Artifact, samples: Samples, folder: Path) -> Job:
 
 def quick(device: str) -> MeasuringProtocol:
     """One sample of each candidate: whether it runs, and right."""
-    protocol = candidate_protocol(device)
+    protocol = candidate_protocol(describe_device(device))
     return replace(protocol, weights="hot", warmup=1, min_samples=1, max_samples=1, time_limit_s=0.0)
 
 

@@ -18,6 +18,7 @@ from collage.graph.index_set import IndexSet
 from collage.graph.kinds import NodeKind, OpKind
 from collage.graph.sub_graph import SubGraph
 from collage.search import CostTable, Partitioning, SearchProblem
+from collage.transition import Pair, Transition
 
 
 def graph_of(inputs: Sequence[Sequence[int]], ops: Sequence[str] | None = None) -> DataflowGraph:
@@ -37,12 +38,12 @@ def candidate(graph: DataflowGraph, backend: str, nodes: Iterable[int], label: s
 def problem_of(
     graph: DataflowGraph,
     costs: Mapping[CandidatePartition, Cost | float],
-    transitions: Mapping[tuple[str, str], float] | None = None,
+    transitions: Mapping[Pair, Transition | float] | None = None,
     priorities: Mapping[str, int] | None = None,
     budget_s: float | None = None,
     seed: int = 0,
 ) -> SearchProblem:
-    """The problem whose candidates are the keys of `costs`, at these costs (in seconds)."""
+    """The problem whose candidates are the keys of `costs`, at these costs (in seconds); so are `transitions`."""
 
     def estimate(candidates: Sequence[CandidatePartition]) -> list[Cost]:
         return [c if isinstance(c, Cost) else Cost(c) for c in (costs[candidate] for candidate in candidates)]
@@ -51,7 +52,7 @@ def problem_of(
         graph,
         CandidateSet(costs),
         CostTable(estimate),
-        transitions or {},
+        {pair: t if isinstance(t, Transition) else Transition(t) for pair, t in (transitions or {}).items()},
         priorities or {},
         budget_s=budget_s,
         seed=seed,
@@ -106,7 +107,7 @@ def value(problem: SearchProblem, cover: Sequence[CandidatePartition]) -> tuple[
     for a, b in crossings:
         first, second = cover[a].backend, cover[b].backend
         if first != second and HOST not in (first, second):
-            known += problem.transitions.get((first, second), 0.0)
+            known += problem.transitions.get((first, second), Transition(0.0)).latency
     return (unknown_nodes, unknown_rank, round(known, 9), count, rank)
 
 
@@ -141,7 +142,7 @@ class Given:
 
     graph: DataflowGraph
     costs: Mapping[CandidatePartition, Cost | float]
-    transitions: Mapping[tuple[str, str], float]
+    transitions: Mapping[Pair, Transition | float]
     priorities: Mapping[str, int]
 
     def problem(self, order: int | None = None, budget_s: float | None = None, seed: int = 0) -> SearchProblem:

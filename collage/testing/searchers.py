@@ -200,7 +200,7 @@ class SearcherConformance(ParameterisedConformance):
         candidates = list(problem.candidates)
         self.make().search(problem)
         assert problem.graph is given.graph and list(problem.candidates) == candidates
-        assert dict(problem.transitions) == dict(given.transitions)
+        assert dict(problem.transitions) == dict(given.problem().transitions)
         assert dict(problem.priorities) == dict(given.priorities)
         assert (problem.budget_s, problem.seed) == (60.0, 9)
         assert problem.costs(candidates) == given.problem().costs(candidates)

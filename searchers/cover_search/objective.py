@@ -72,7 +72,9 @@ def make_objective(
         ((c, cost) for c, cost in zip(candidates, costs, strict=True) if not cost.is_invalid),
         key=lambda pair: _canonical(problem, pair[0]),
     )
-    transitions = {pair: _picoseconds(t) for pair, t in problem.transitions.items() if problem.transition(*pair) > 0}
+    transitions = {
+        pair: _picoseconds(t.latency) for pair, t in problem.transitions.items() if problem.transition(*pair) > 0
+    }
 
     nodes = len(problem.nodes) + 1
     rank_bits = (nodes * (len(ranks) + 1)).bit_length()

@@ -29,7 +29,7 @@ from collage.backends.library.composite import Composite, Operands
 from collage.measure import clock, device_events
 from collage.measure.artifact import Artifact, compile_artifact
 from collage.measure.job import Failed, Job, Timed
-from collage.measure.protocol import candidate_protocol, end_to_end
+from collage.measure.protocol import candidate_protocol, end_to_end, transition_protocol
 from collage.measure.runner import Measurement
 from collage.measure.worker import WarmUps, run
 from collage.rules.trees import library_rule
@@ -142,13 +142,11 @@ def _emulated(state: Emulation, monkeypatch: pytest.MonkeyPatch) -> Iterator[Emu
         monkeypatch.setattr(f"{place}.Runner", InProcess)
     for place in ("estimators.measured", "collage.testing.measuring"):
         monkeypatch.setattr(f"{place}.build_all", _build_here)
-    monkeypatch.setattr("collage.measure.transitions.run_all", _run_here)
-    for place in (
-        "estimators.measured",
-        "collage.partitioner",
-        "collage.measure.protocol",
-        "collage.collect.collection",
-    ):
+    monkeypatch.setattr("collage.measure.transitions.Runner", InProcess)
+    monkeypatch.setattr("collage.measure.probe.build_all", _build_here)
+    quick = replace(transition_protocol("cuda"), **_QUICK)
+    monkeypatch.setattr("collage.measure.transitions.transition_protocol", lambda device: quick)
+    for place in ("estimators.measured", "collage.measure.protocol"):
         monkeypatch.setattr(f"{place}.candidate_protocol", lambda device: replace(candidate_protocol(device), **_QUICK))
     for place in ("collage.confirm.recall", "collage.partitioner"):
         monkeypatch.setattr(f"{place}.end_to_end", lambda device: replace(end_to_end(device), **_QUICK))

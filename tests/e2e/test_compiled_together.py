@@ -1,4 +1,4 @@
-"""What is compiled for several candidates at once: what their backend shares among them, and the probes of pairs."""
+"""What is compiled for several candidates at once: what their backend shares among them."""
 
 from __future__ import annotations
 
@@ -8,16 +8,9 @@ from typing import Any, ClassVar
 
 import pytest
 
-from collage.backends.base import Backend
 from collage.backends.onnx.onnxruntime import ONNXRuntimeBackend
-from collage.backends.tvm.backend import TVMBackend
 from collage.estimate import Workload
-from collage.measure.protocol import Protocol
-from collage.measure.transitions import transition_costs
-from collage.progress import Reporter
-from collage.records import RecordDatabase
 from estimators.measured import MeasuredEstimator
-from tests.e2e import faulty
 from tests.e2e.networks import convolution_relu
 
 
@@ -50,13 +43,3 @@ def test_a_backend_hears_of_all_candidates_before_it_makes_the_first(
     assert all(cost.is_finite for cost in costs)
     blobs = Prewarms.asked.index("prewarms prewarms") + 1
     assert Prewarms.asked[blobs:] == ["blob", "blob"]
-
-
-def test_a_backend_that_takes_no_half_of_the_probe_has_no_transitions(tmp_path: Path) -> None:
-    backends: list[Backend] = [ONNXRuntimeBackend(), TVMBackend(), faulty.RaisesAtCodegen()]
-    quick = Protocol(weights="hot", span="call", min_samples=3, max_samples=3, time_limit_s=0.0)
-    with RecordDatabase(tmp_path / "records.db") as records:
-        costs = transition_costs(backends, 1, records, quick, Reporter())
-        reasons = [record.reason for record in records if record.seconds is None]
-    assert set(costs) == {("onnxruntime", "tvm"), ("tvm", "onnxruntime")}
-    assert len(reasons) == 4 and all("takes nothing at all" in reason for reason in reasons)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -145,13 +146,25 @@ def test_misses_go_to_the_fallback_in_one_batch_and_once_each(tmp_path: Path) ->
     assert [str(c) for c in costs] == [str(Cost(2.0)), str(Cost(1.0)), "unknown", str(Cost(2.0))]
 
 
-def test_transitions_are_served_as_costs_are(tmp_path: Path) -> None:
-    def hand_over(pair: str, seconds: float | None, day: int = 1) -> Record:
-        return record("two convolutions", seconds, day, kind="transition", backend=pair, backend_version=str(day))
+def hand_over(pair: str, seconds: float | None, day: int = 1, size: int | None = 1024) -> Record:
+    """What the consumer took after the producer."""
+    made = record("probe", seconds, day, kind="transition", backend=pair, backend_version=f"{day} {size}")
+    return made if size is None else replace(made, description={"bytes": size})
 
-    between = [hand_over("x->y", 1.0), hand_over("x->y", 2.0, day=2), hand_over("y->x", 0.0), hand_over("x->z", None)]
+
+def test_transitions_are_served_as_costs_are(tmp_path: Path) -> None:
+    """The newest counts; of pairs that were not measured, or not alone, nothing is said; old records are no help."""
+    between = [
+        *(hand_over("y->y", 3.0), hand_over("x->y", 9.0), hand_over("x->y", 5.0, day=2)),
+        *(hand_over("x->x", 1.0), hand_over("y->x", 0.5), hand_over("z->x", None), hand_over("x->z", 2.0)),
+        hand_over("z->y", 7.0, size=None),
+    ]
     replay = ReplayEstimator(log(tmp_path, record("a", 1.0), *between))
-    assert replay.transitions(["x", "y", "z"], threads=4) == {("x", "y"): 2.0, ("y", "x"): 0.0}
+    found = replay.transitions(["x", "y", "z"], threads=4)
+    assert {pair: (t.latency, t.measured[0][1]) for pair, t in found.items()} == {
+        ("x", "y"): (2.0, 2.0),
+        ("y", "x"): (0.0, -0.5),
+    }
 
 
 def test_it_is_pickled_with_what_it_has_read(tmp_path: Path) -> None:
@@ -185,7 +198,7 @@ def test_a_search_on_replayed_costs(tmp_path: Path) -> None:
     records = [
         record(w.structure, rates[w.backend.name] + len(w.operators) / 10, backend=w.backend.name) for w in workloads
     ]
-    records.append(record("probe", 0.25, kind="transition", backend="openvino->onnxruntime"))
+    records += [hand_over("openvino->onnxruntime", 0.5), hand_over("onnxruntime->onnxruntime", 0.25)]
     replay = ReplayEstimator(log(tmp_path, *records, name="log.jsonl.gz"))
     found = DijkstraSearcher().search(
         SearchProblem(

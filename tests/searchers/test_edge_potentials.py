@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from benchmarks.search_scaling import BACKENDS, TRANSITION_S, enumerate_candidates, made_up_costs, nasnet_like
 from collage.graph.candidates import CandidatePartition
 from collage.search import CostTable, SearchProblem
+from collage.transition import Transition
 from searchers.cover_search.edge_potentials import EdgePotentials, Potentials
 from searchers.cover_search.layered_search import Budget, LayeredSearch
 from searchers.cover_search.moves import Moves, make_moves
@@ -129,7 +130,7 @@ def test_on_a_chain_one_sweep_is_the_optimum(seed: int) -> None:
 def cells(size: int) -> SearchProblem:
     """NASNet-like cells on four backends, as in the benchmark of scaling."""
     graph = nasnet_like(size)
-    transitions = {(a, b): TRANSITION_S for a in BACKENDS for b in BACKENDS if a != b}
+    transitions = {(a, b): Transition(TRANSITION_S) for a in BACKENDS for b in BACKENDS if a != b}
     found = enumerate_candidates(graph).candidates
     return SearchProblem(
         graph, found, CostTable(made_up_costs(graph)), transitions, {b: i for i, b in enumerate(BACKENDS)}

@@ -198,8 +198,12 @@ def test_what_changes_of_backend_cost_is_collected_with_networks(tmp_path: Path)
     for _ in range(2):
         collect([product()], ["onnxruntime", "tvm"], records=tmp_path / "r.db", samples=0, threads=1)
         with RecordDatabase(tmp_path / "r.db") as database:
-            seen.append({r.key.backend: r.timestamp for r in database.matching(kind="transition")})
-    assert set(seen[0]) == {"onnxruntime->tvm", "tvm->onnxruntime"}
+            found = database.matching(kind="transition")
+            seen.append({(r.key.backend, r.description["bytes"]): r.timestamp for r in found if r.description})
+    assert {pair for pair, _ in seen[0]} == {
+        f"{a}->{b}" for a in ("onnxruntime", "tvm") for b in ("onnxruntime", "tvm")
+    }
+    assert len({size for _, size in seen[0]}) >= 3
     assert seen[1] == seen[0], "what is known is not measured again"
     replayed = ReplayEstimator(tmp_path / "r.db").transitions(["onnxruntime", "tvm"], 1)
     assert len(replayed) == 2
