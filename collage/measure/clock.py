@@ -130,7 +130,8 @@ class DeviceClock(Clock):
         host = []
         for _ in range(3):
             begin = time.perf_counter()
-            self._give(loaded)
+            if loaded.fed:
+                loaded.feed()
             loaded.call()
             host.append(time.perf_counter() - begin)
             device_events.synchronize()
@@ -144,21 +145,16 @@ class DeviceClock(Clock):
         pairs = []
         for _ in range(loaded.runs_per_sample):
             self._queue(protocol.evict_bytes, loaded.host_seconds)
-            self._give(loaded)
+            if loaded.fed:
+                loaded.feed()
+            else:
+                for tensor, pristine in zip(loaded.inputs, loaded.pristine, strict=True):
+                    device_events.restore(tensor, pristine)
             first = device_events.record()
             loaded.call()
             pairs.append((first, device_events.record()))
         device_events.synchronize()
         return statistics.fmean(device_events.elapsed(first, last) for first, last in pairs)
-
-    @staticmethod
-    def _give(loaded: LoadedArtifact) -> None:
-        """Bring the inputs into the cache, or let the producer make them."""
-        if loaded.fed:
-            loaded.feed()
-            return
-        for tensor, pristine in zip(loaded.inputs, loaded.pristine, strict=True):
-            device_events.restore(tensor, pristine)
 
     def _hot(self, loaded: LoadedArtifact, protocol: DeviceProtocol) -> float:
         device_events.reset()

@@ -41,6 +41,7 @@ class Loaded:
         self.pristine = [tvm.runtime.tensor(np.ones(4, "float32"))]
         self.runs_per_sample = 0
         self.host_seconds = 0.0
+        self.fed = False
         self.runs = 0
         self.seen: list[float] = []
 

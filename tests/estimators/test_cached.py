@@ -10,13 +10,13 @@ from collage.backends.base import Availability, Backend
 from collage.cost import Cost
 from collage.errors import RecordsError
 from collage.estimate import CostEstimator, Workload
-from collage.measure.protocol import Protocol
+from collage.measure.protocol import Protocol, candidate_protocol
 from collage.records import Record, RecordDatabase, key_of
 from collage.rules.base import PartitionRule
 from collage.runtime.device_info import describe_device
 from estimators.cached import CachedEstimator
 
-COLD, HOT = Protocol(weights="cold"), Protocol(weights="hot")
+COLD, HOT = candidate_protocol(describe_device()), Protocol(weights="hot")
 
 
 class PaperBackend(Backend):

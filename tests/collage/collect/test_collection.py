@@ -25,7 +25,7 @@ from collage.cost import Cost
 from collage.errors import SearchInterrupted
 from collage.estimate import CostEstimator, Workload
 from collage.graph.description import describe_module
-from collage.measure.protocol import Protocol
+from collage.measure.protocol import candidate_protocol
 from collage.records import Record, RecordDatabase, key_of
 from collage.runtime.device_info import describe_device
 from estimators.replay import ReplayEstimator
@@ -219,7 +219,11 @@ class Scripted(CostEstimator):
     def estimate(self, workloads: Sequence[Workload]) -> list[Cost]:
         costs = [Cost(1e-3, next(self.spreads), 7) for _ in workloads]
         for workload, cost in zip(workloads, costs, strict=True):
-            record = Record.of(key_of(workload, describe_device(), Protocol()), cost, description=workload.description)
+            record = Record.of(
+                key_of(workload, describe_device(), candidate_protocol(describe_device())),
+                cost,
+                description=workload.description,
+            )
             self.records.put(record)
         return costs
 

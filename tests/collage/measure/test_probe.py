@@ -19,7 +19,8 @@ from collage.measure.clock import HostClock
 from collage.measure.instrument import Span
 from collage.measure.loaded import LoadedArtifact, WarmUps
 from collage.measure.probe import WARM_UP, build_probes, probe, probe_input, self_contained
-from collage.measure.protocol import Protocol
+from collage.measure.protocol import Protocol, candidate_protocol
+from collage.runtime.device_info import describe_device
 from tests.e2e import faulty
 
 BACKENDS = resolve_backends(None, "cpu")
@@ -64,6 +65,12 @@ def test_before_a_cold_sample_all_are_in_the_same_state(
     monkeypatch.setattr(loaded, "call", _saying("run", order, loaded.call))
     assert HostClock().time_once(loaded, Protocol(), 2) == 2.0
     assert order == ["evict on 2", "warm up", "touch 1", "run"]
+
+
+def test_what_is_overwritten_is_more_than_the_caches_hold() -> None:
+    here = replace(describe_device(), cache=34 << 20)
+    assert candidate_protocol(here).evict_bytes >= 1.25 * here.cache
+    assert candidate_protocol(replace(here, cache=0)).evict_bytes == Protocol().evict_bytes > 0
 
 
 def _saying(what: str, order: list[str], call: Callable[[], Any]) -> Callable[[], Any]:

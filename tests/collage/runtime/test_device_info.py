@@ -105,6 +105,27 @@ def test_a_containers_limits_count(monkeypatch, tmp_path) -> None:
     assert device.describe_device().cores == 9
 
 
+def test_caches_are_counted_once_and_no_more_than_processors_can_use(monkeypatch, tmp_path) -> None:
+    """Four processors in two pairs: each has its L1, a pair shares an L2, all share an L3."""
+    for cpu in range(4):
+        pair = "0-1" if cpu < 2 else "2-3"
+        for index, (level, size, shared) in enumerate([(1, "32K", str(cpu)), (2, "1024K", pair), (3, "32M", "0-3")]):
+            folder = tmp_path / f"cpu{cpu}" / "cache" / f"index{index}"
+            folder.mkdir(parents=True)
+            for name, text in (("level", str(level)), ("size", size), ("shared_cpu_list", shared)):
+                (folder / name).write_text(f"{text}\n")
+    (tmp_path / "cpu0" / "cache" / "index9").mkdir()
+    monkeypatch.setattr(device, "_CACHES", tmp_path)
+    monkeypatch.setattr(device, "_usable_cores", lambda: 4)
+    assert device.describe_device().cache == 34 << 20
+    fingerprint = device.describe_device().fingerprint
+    monkeypatch.setattr(device, "_CACHES", tmp_path / "none")
+    assert device.describe_device().cache == 0 and device.describe_device().fingerprint == fingerprint
+    monkeypatch.setattr(device, "_CACHES", tmp_path)
+    monkeypatch.setattr(device, "_usable_cores", lambda: 1)
+    assert device.describe_device().cache == 33 << 20
+
+
 def test_the_description_is_json_and_names_no_path() -> None:
     text = json.dumps(device.describe_device().as_dict())
     assert "/home" not in text and platform.node() not in json.loads(text).values()
