@@ -19,11 +19,9 @@ from typing import Any
 import onnx
 
 import collage
+from benchmarks.latency_ratio import latency_ratio
 from benchmarks.workloads import NAMES, build
-from collage.confirm.contest import SEARCHED, Confirmation, confirm
-from collage.measure.plan_runner import PlanRunner
-from collage.measure.reference import ReferenceRun
-from collage.progress import Reporter
+from collage.confirm.contest import SEARCHED
 from collage.search import Partitioning, SearchProblem
 from searchers.dijkstra import DijkstraSearcher
 from searchers.evolutionary import EvolutionarySearcher
@@ -55,39 +53,20 @@ def bench(name: str, records: Path, time_limit_s: float, checkpoint: Path | None
         seconds = time.monotonic() - started
     incumbent = DijkstraSearcher().search(searcher.problem)
     found = searcher.found
-    confirmation = None
-    if found.candidates != incumbent.candidates:
-        confirmation = _interleaved(plan, searcher.problem, {SEARCHED: found, DIJKSTRA: incumbent})
+    same = set(found.candidates) == set(incumbent.candidates)
+    ratio = (1.0, 1.0, 1.0)
+    if not same:
+        graph, placements = searcher.problem.graph, (found.candidates, incumbent.candidates)
+        ratio = latency_ratio(plan.module, graph, plan.backends, plan.threads, *placements)
     return {
         "network": name,
         "shipped": plan.choice,
-        "ratio_to_dijkstra": _ratio(confirmation),
-        "latencies": {} if confirmation is None else {r.name: str(r.latency) for r in confirmation.contestants},
+        "ratio_to_dijkstra": dict(zip(("median", "low", "high"), ratio, strict=True)),
         "partitions": {SEARCHED: len(found.partitions), DIJKSTRA: len(incumbent.partitions)},
         "additive_cost_s": {SEARCHED: found.cost.seconds, DIJKSTRA: incumbent.cost.seconds},
         "tune_s": seconds,
         "notes": list(found.notes),
     }
-
-
-def _interleaved(plan: collage.Plan, problem: SearchProblem, placements: dict[str, Partitioning]) -> Confirmation:
-    reference = ReferenceRun(plan.module, problem.graph, plan.threads)
-    with PlanRunner(
-        plan.module, problem.graph, plan.backends, plan.threads, reference.inputs, reference.outputs, Reporter()
-    ) as runner:
-        return confirm({name: p.candidates for name, p in placements.items()}, runner)
-
-
-def _ratio(confirmation: Confirmation | None) -> dict[str, float] | None:
-    """Latency of the answer over that of Dijkstra's cover; 1 when they are one, None when one was stopped early."""
-    if confirmation is None:
-        return {"median": 1.0, "low": 1.0, "high": 1.0}
-    turned = confirmation.shipped == SEARCHED
-    ratio = confirmation.of(DIJKSTRA if turned else SEARCHED).ratio
-    if ratio is None:
-        return None
-    median, low, high = (1 / ratio[0], 1 / ratio[2], 1 / ratio[1]) if turned else ratio
-    return {"median": median, "low": low, "high": high}
 
 
 def main() -> None:

@@ -14,30 +14,33 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from collage import plugins
 from collage.backends.base import Backend
 from collage.backends.resolve import resolve_backends
 from collage.compile.tuning import tune_kernels
-from collage.confirm.contest import SEARCHED, Confirmation
+from collage.confirm.contest import SEARCHED, UNTOUCHED, Confirmation
 from collage.confirm.correction import refine
 from collage.confirm.latencies import Latencies
 from collage.confirm.launches import launch_notes
-from collage.confirm.recall import Contest
+from collage.confirm.run import Contest, Trial
 from collage.confirm.ties import simplest, tie_notes
 from collage.cost import Cost
+from collage.deployed.plan_runner import Placement, PlanRunner
+from collage.deployed.protocol import EndToEnd
+from collage.deployed.rivals import rivals_of
 from collage.effort import Effort
 from collage.errors import CollageError, NoCoverError
 from collage.estimate import CostEstimator
 from collage.frontend import load
+from collage.frontend.source import onnx_file
 from collage.graph.candidates import HOST, CandidatePartition, CandidateSet
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.description import describe_module, structure_hash
 from collage.graph.from_relax import read_graph
 from collage.interrupt import interruptible, resumable
-from collage.measure.plan_runner import PlanRunner
-from collage.measure.protocol import end_to_end
 from collage.measure.reference import ReferenceRun
 from collage.measure.transitions import transition_costs
 from collage.measure.workloads import WorkloadCosts, WorkloadFactory
@@ -169,8 +172,9 @@ def partition(
             reference.inputs,
             reference.outputs if confirm_end_to_end else [],
             reporter,
-            end_to_end(device),
+            EndToEnd(race_rounds=effort.race_rounds, final_rounds=effort.final_rounds),
             device,
+            seed,
         ) as runner:
             latencies = Latencies(network, chosen, runner, database)
             problem = SearchProblem(
@@ -188,7 +192,8 @@ def partition(
                 searched = search(search_with, problem, chosen)
             baselines = single_backend_baselines(searched.problem, chosen)
             if confirm_end_to_end:
-                contest = Contest(network, chosen, threads, database, runner)
+                rivals = rivals_of(onnx_file(model, runner.folder), device)
+                contest = Contest(network, chosen, database, runner, rivals)
                 decision = confirm(search_with, searched, baselines, chosen, contest, correction_rounds)
             else:
                 decision = settle(searched, baselines)
@@ -374,18 +379,34 @@ def confirm(
     searches = [partial(search_some, names) for names in sets_of_backends]
     # A searcher that went by end-to-end latencies has no need of corrected costs.
     repeats = 0 if problem.latency_table.used else correction_rounds
-    refined = refine(problem, searches, searched.partitioning, baselines, contest.run, repeats)
-    found, confirmation = refined.answer.partitioning, refined.answer.confirmation
+    found = searched.partitioning
+    without = contest.hopeless(problem, found, baselines)
+    raced = {name: baseline for name, baseline in baselines.items() if name not in without}
+    others: dict[str, Placement] = {**{name: p.candidates for name, p in raced.items()}, UNTOUCHED: None}
+    trials = contest.trial({SEARCHED: found.candidates, **others})
+
+    def run(placement: Partitioning) -> Trial:
+        return contest.trial({SEARCHED: placement.candidates})[SEARCHED]
+
+    refined = refine(problem, searches, found, raced, trials, run, repeats)
+    names = refined.names()
+    searched_plans = dict(zip(names, refined.rounds, strict=True))
+    confirmation = contest.decide(
+        {**{name: r.partitioning.candidates for name, r in searched_plans.items()}, **others},
+        {**trials, **{name: r.trial for name, r in searched_plans.items()}},
+    )
+    confirmation, answer = confirmation.with_answer(names)
+    found = refined.rounds[answer].partitioning
     choice = confirmation.shipped
     return Decision(
         choice=choice,
-        shipped=found if choice == SEARCHED else baselines.get(choice),
+        shipped=found if choice == SEARCHED else raced.get(choice),
         searched=found,
         problem=refined.problem,
         notes=found.notes,
         rounds=tuple(map(PlanRound.of, refined.rounds)),
-        corrected_cost=Cost(refined.corrected),
-        confirmation=confirmation,
+        corrected_cost=Cost(refined.corrected(answer)),
+        confirmation=msgspec.structs.replace(confirmation, contestants=(*confirmation.contestants, *without.values())),
     )
 
 

@@ -16,25 +16,19 @@ from typing import Any
 import numpy as np
 
 from benchmarks.estimators.networks import Key, Network, enumerate_candidates, key_of
+from benchmarks.latency_ratio import latency_ratio
 from collage.backends.base import Backend
-from collage.confirm.contest import SEARCHED
 from collage.confirm.ties import simplest
 from collage.cost import Cost
-from collage.errors import CollageError
 from collage.graph.candidates import HOST, CandidatePartition, CandidateSet
 from collage.graph.from_relax import read_graph
-from collage.measure.plan_runner import PlanRunner
-from collage.measure.reference import ReferenceRun
-from collage.measure.statistics import paired_ratio
 from collage.measure.workloads import WorkloadFactory
-from collage.progress import Reporter
 from collage.search import CostTable, Partitioning, SearchProblem
 from collage.search.single_backend import single_backend
 from collage.transition import Pair, Transition
 from searchers.dijkstra import DijkstraSearcher
 
 Transitions = Mapping[Pair, Transition]
-_BY_RECORDS = "by records"
 
 
 @dataclass(frozen=True)
@@ -124,24 +118,7 @@ def end_to_end(
     """
     if set(placement) == set(by_records):
         return 1.0, 1.0, 1.0
-    reference = ReferenceRun(network.module, network.graph, network.threads)
-    placements = {SEARCHED: placement, _BY_RECORDS: by_records}
-    with PlanRunner(
-        network.module,
-        network.graph,
-        network.backends,
-        network.threads,
-        reference.inputs,
-        reference.outputs,
-        Reporter(),
-    ) as runner:
-        measured = runner.measure(placements, "placement regret")
-    for name, measurement in measured.items():
-        if not measurement.valid:
-            raise CollageError(f"{network.name}: the placement {name} does not run: {measurement.reason}")
-    samples = [measured[name].samples for name in placements]
-    count = min(map(len, samples))
-    return paired_ratio(samples[0][:count], samples[1][:count])
+    return latency_ratio(network.module, network.graph, network.backends, network.threads, placement, by_records)
 
 
 def partitioning_seconds(

@@ -1,23 +1,24 @@
-"""Confirmation: no placement ships on the strength of a sum (Invariant 3 of the architecture).
+"""What a contest says: who took part, how fast everybody was, and which plan ships (Invariant 3 of the architecture).
 
-The searched plan, the baselines (every single-backend plan) and the untouched TVM build run end to end, interleaved.
-The best one ships. What the measurement cannot tell apart is a tie. A tie goes to the plan of fewer partitions, unless
-the searched plan looks faster by more than a tie; among equals it goes to the searched plan.
+No placement ships on the strength of a sum. The searched plans, the baselines (every single-backend plan), the
+untouched TVM build and the rivals run end to end, each in a process of its own, and take turns. The fastest plan ships.
+Of plans that are equal, as far as can be told or within `TIE`, the one ships whose 95th percentile is lower; where that
+cannot be told either, the one of fewer partitions.
 """
 
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from collage.cost import Cost
-from collage.errors import CollageError
-from collage.measure.job import Parts
-from collage.measure.plan_runner import Placement, PlanRunner, partition_seconds
-from collage.measure.runner import Measurement
-from collage.measure.statistics import TIE, paired_ratio
+from collage.deployed.race import Race
+from collage.measure.sequential import quantile_ratio, ratio
+from collage.measure.statistics import TIE, Summary
 
 SEARCHED = "collage"
 UNTOUCHED = "untouched TVM"
@@ -26,22 +27,31 @@ Ratio = tuple[float, float, float]
 
 
 class Contestant(msgspec.Struct, frozen=True):
-    """One plan's end-to-end latency.
+    """One plan's, or one rival's, end-to-end latency.
 
     Attributes
     ----------
     name
-        "collage", "<backend> alone", or "untouched TVM".
+        "collage", "<backend> alone", "untouched TVM", or "<engine> by itself".
     latency
-        Of one call; Invalid, with the reason, when it does not compile or gives wrong numbers.
+        Of one call; Invalid, with the reason, when it does not compile or gives wrong numbers; Unknown when it was not
+        run, or the machine failed it.
     ratio
-        Its latency over that of the plan that ships, from paired samples: (median, low, high). None when it was
-        stopped early.
+        Its latency over that of the plan that ships, from rounds that both took part in: (median, low, high). None
+        where there are too few.
     partition_seconds
-        Of each of its partitions inside the whole, in execution order, without host nodes; () when it was stopped
-        early, or when the plan is TVM's own.
+        Of each of its partitions inside the whole, in execution order, without host nodes; () when that was not
+        watched, or when the plan is TVM's own.
     launch_seconds
         What the host takes to issue each of them, on an accelerator; () elsewhere.
+    percentile
+        Seconds: the 95th percentile of its calls; None where it was not run often.
+    quiet
+        Seconds: median and 95th percentile of its calls in rounds in which nobody else used the machine.
+    rival
+        Whether it is an engine by its own API, which cannot ship.
+    fresh
+        Whether the numbers are of the final, whose samples nothing was chosen by.
     """
 
     name: str
@@ -49,97 +59,91 @@ class Contestant(msgspec.Struct, frozen=True):
     ratio: Ratio | None = None
     partition_seconds: tuple[float, ...] = ()
     launch_seconds: tuple[float, ...] = ()
+    percentile: float | None = None
+    quiet: tuple[float, float] | None = None
+    rival: bool = False
+    fresh: bool = False
 
 
-class Confirmation(msgspec.Struct, frozen=True, rename={"contestants": "rivals"}):  # its name in files
-    """What was measured end to end, and which plan ships because of it."""
+class Confirmation(msgspec.Struct, frozen=True, rename={"contestants": "rivals"}):
+    """What was measured end to end, and which plan ships because of it; `rivals` is its contestants' name in files.
+
+    Attributes
+    ----------
+    shipped
+        Name of the plan that ships.
+    contestants
+        Everybody who took part.
+    disturbed
+        Share of the final's rounds in which others used the machine.
+    """
 
     shipped: str
     contestants: tuple[Contestant, ...]
+    disturbed: float = 0.0
 
     def of(self, name: str) -> Contestant:
         return next(c for c in self.contestants if c.name == name)
 
+    def with_answer(self, names: Sequence[str]) -> tuple[Confirmation, int]:
+        """The same with the searched plan called `SEARCHED` that ships, and its place among `names`; where none of
+        them ships, as it is, with the place of the one that is called so.
+        """
+        if self.shipped not in names:
+            return self, names.index(SEARCHED)
+        exchanged = {self.shipped: SEARCHED, SEARCHED: self.shipped}
+        contestants = tuple(replace(c, name=exchanged.get(c.name, c.name)) for c in self.contestants)
+        return replace(self, shipped=SEARCHED, contestants=contestants), names.index(self.shipped)
 
-def confirm(plans: Mapping[str, Placement], runner: PlanRunner) -> Confirmation:
-    """Measure all plans and choose.
-
-    Parameters
-    ----------
-    plans
-        Name -> what to compile; `SEARCHED` among them.
-
-    Raises
-    ------
-    CollageError
-        Not one plan runs and gives the right numbers.
-    """
-    return choose(runner.measure(plans, "confirming end to end"), plans)
+    @property
+    def faster_rival(self) -> Contestant | None:
+        """The fastest of those rivals that are faster than what ships beyond doubt; None when none is."""
+        rivals = [c for c in self.contestants if c.rival and c.ratio is not None and c.ratio[2] < 1.0]
+        return min(rivals, key=lambda c: c.ratio or (), default=None)
 
 
-def choose(measured: Mapping[str, Measurement], plans: Mapping[str, Placement] | None = None) -> Confirmation:
-    """The plan that ships: the fastest, if it is faster with certainty and by more than a tie; else the searched one,
-    or the one of fewest partitions that is no slower by more than a tie.
-
-    Plans are compared by the ratios of runs that followed each other, in which whatever slowed both cancels.
+def choose(race: Race, partitions: Mapping[str, float]) -> str:
+    """Which plan ships, by a race.
 
     Parameters
     ----------
-    measured
-        Name -> measurement.
-    plans
-        Name -> placement; without them no numbers of partitions are known.
+    race
+        Those who were in all of its rounds can win.
+    partitions
+        Name of each plan that may ship -> its number of partitions, infinite for TVM's own build.
     """
-    plans = plans or {}
-    costs = {name: m.cost for name, m in measured.items()}
-    valid = [name for name, cost in costs.items() if cost.is_finite]
-    if not valid:
-        reasons = "; ".join(f"{name}: {cost.reason}" for name, cost in costs.items())
-        raise CollageError(f"no plan runs and gives the right numbers: {reasons}")
-    incumbent = SEARCHED if SEARCHED in valid else min(valid, key=lambda name: costs[name].seconds)
-    shipped, best = incumbent, 1.0
-    for name in valid:
-        ratio = _ratio(measured[name].samples, measured[incumbent].samples)
-        if ratio is not None and ratio[2] < 1.0 and ratio[0] < min(best, 1.0 - TIE):
-            shipped, best = name, ratio[0]
-    if shipped == incumbent:
-        shipped = _simpler(incumbent, valid, measured, plans)
-    reference = measured[shipped].samples
-    contestants = tuple(
-        Contestant(
-            name,
-            cost,
-            _ratio(measured[name].samples, reference),
-            _seconds(measured[name].parts, plans.get(name)),
-            _seconds(measured[name].launches, plans.get(name)),
-        )
-        for name, cost in costs.items()
+    length = max(len(race.samples[name]) for name in partitions if name in race.samples)
+    finishers = [name for name in partitions if len(race.samples.get(name, ())) == length]
+    latencies = {name: race.latencies(name) for name in finishers}
+    leader = min(finishers, key=lambda name: statistics.median(latencies[name]))
+    behind = {name: ratio(latencies[name], latencies[leader]).median for name in finishers}
+    equal = [name for name in finishers if behind[name] <= 1.0 + TIE]
+    simplest = min(equal, key=lambda name: (partitions[name], behind[name], name))
+    if length < 2:
+        return simplest
+    tails = {name: quantile_ratio(race.samples[name], race.samples[simplest]) for name in equal if name != simplest}
+    steadier = [name for name, tail in tails.items() if tail.high < 1.0 and tail.median < 1.0 - TIE]
+    return min(steadier, key=lambda name: tails[name].median, default=simplest)
+
+
+def contestant(name: str, race: Race, reference: str, *, rival: bool = False, fresh: bool = False) -> Contestant:
+    """What a race says of one who took part, relative to a reference."""
+    turns = race.samples[name]
+    calls = sorted(seconds for turn in turns for seconds in turn)
+    summary = Summary.of(race.latencies(name))
+    quiet = sorted(seconds for turn in race.quiet(name) for seconds in turn)
+    common = min(len(turns), len(race.samples[reference]))
+    found = ratio(race.latencies(name)[:common], race.latencies(reference)[:common]) if common > 1 else None
+    return Contestant(
+        name,
+        Cost(summary.median, summary.spread, len(calls)),
+        (found.median, found.low, found.high) if found is not None and math.isfinite(found.high) else None,
+        percentile=_percentile(calls),
+        quiet=(statistics.median(quiet), _percentile(quiet)) if quiet else None,
+        rival=rival,
+        fresh=fresh,
     )
-    return Confirmation(shipped, contestants)
 
 
-def _simpler(
-    incumbent: str, valid: Sequence[str], measured: Mapping[str, Measurement], plans: Mapping[str, Placement]
-) -> str:
-    """The plan of fewest partitions, then the fastest, of those that lose no more than a tie to the incumbent."""
-
-    def partitions(name: str) -> float:
-        placement = plans.get(name)
-        return math.inf if placement is None else len(placement)
-
-    best = (partitions(incumbent), -math.inf, incumbent)
-    for name in valid:
-        ratio = _ratio(measured[name].samples, measured[incumbent].samples)
-        if name != incumbent and ratio is not None and ratio[0] <= 1.0 + TIE:
-            best = min(best, (partitions(name), ratio[0], name))
-    return best[2]
-
-
-def _seconds(parts: Parts, placement: Placement) -> tuple[float, ...]:
-    return partition_seconds(parts, placement) if placement is not None else ()
-
-
-def _ratio(samples: Sequence[float], reference: Sequence[float]) -> Ratio | None:
-    """Plans that converge early stop while others go on: the rounds that both took part in are the pairs."""
-    count = min(len(samples), len(reference))
-    return paired_ratio(samples[:count], reference[:count]) if count >= 6 else None
+def _percentile(ordered: list[float]) -> float:
+    return ordered[min(len(ordered) - 1, int(0.95 * len(ordered)))]

@@ -10,11 +10,13 @@ once more with each set of backends that share their threads (`collage.search.th
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from collage.confirm.contest import SEARCHED, Confirmation
+from collage.confirm.contest import SEARCHED
+from collage.confirm.run import Trial
 from collage.cost import Cost
 from collage.graph.candidates import HOST, CandidatePartition
 from collage.search import Partitioning, SearchProblem
@@ -31,29 +33,23 @@ class Round:
     Attributes
     ----------
     partitioning
-        The placement, with the cost that it was searched with.
+        The placement, with the cost that it was searched with: a prediction, made before it was run.
     isolated
         Seconds, sum of what its partitions cost alone, transitions included; NaN where one is not known.
-    confirmation
-        What was seen end to end, of it and of its baselines.
+    trial
+        What was seen end to end.
+    loss
+        Its latency over that of the fastest baseline; infinite when it failed.
     """
 
     partitioning: Partitioning
     isolated: float
-    confirmation: Confirmation
+    trial: Trial
+    loss: float
 
     @property
     def latency(self) -> Cost:
-        return self.confirmation.of(SEARCHED).latency
-
-    @property
-    def loss(self) -> float:
-        """End-to-end latency over that of the fastest baseline, by runs that followed each other; infinite when it
-        failed, or was stopped early.
-        """
-        ratios = {r.name: r.ratio[0] for r in self.confirmation.contestants if r.ratio is not None}
-        own = ratios.pop(SEARCHED, float("inf"))
-        return own / min(ratios.values()) if ratios else own
+        return self.trial.latency
 
 
 @dataclass(frozen=True)
@@ -64,22 +60,25 @@ class Refined:
     ----------
     rounds
         The placements that were run.
-    best
-        Which of them is the answer.
     problem
         With the corrected costs, in seconds of the first round's machine.
-    corrected
-        Seconds, the sum of the answer's corrected costs, on the machine as fast as it was in the answer's round.
     """
 
     rounds: tuple[Round, ...]
-    best: int
     problem: SearchProblem
-    corrected: float
 
     @property
-    def answer(self) -> Round:
-        return self.rounds[self.best]
+    def best(self) -> int:
+        """The round whose placement was the fastest in its trial."""
+        return min(range(len(self.rounds)), key=lambda number: (self.rounds[number].loss, number))
+
+    def names(self) -> list[str]:
+        """What the rounds' placements are called among the contestants."""
+        return [SEARCHED if n == self.best else f"{SEARCHED}, round {n + 1}" for n in range(len(self.rounds))]
+
+    def corrected(self, number: int) -> float:
+        """Seconds: the sum of a placement's costs, corrected by its own run, too."""
+        return _total(self.problem, self.rounds[number].partitioning)
 
 
 class Corrections:
@@ -131,10 +130,11 @@ def refine(
     searches: Sequence[Callable[[SearchProblem], Partitioning | None]],
     found: Partitioning,
     baselines: Mapping[str, Partitioning],
-    run: Callable[[Mapping[str, Partitioning]], Confirmation],
+    trials: Mapping[str, Trial],
+    run: Callable[[Partitioning], Trial],
     rounds: int,
 ) -> Refined:
-    """Run the searched placement against the baselines, correct the costs, search again, until the answer is stable.
+    """Correct the costs by the trials, search again and run what is found, until the answer is stable.
 
     Parameters
     ----------
@@ -145,44 +145,41 @@ def refine(
     found
         The placement searched with isolated costs.
     baselines
-        Name -> placement that takes part in every round, and whose partitions teach the corrections too.
+        Name -> placement that was run beside it, and whose partitions teach the corrections too.
+    trials
+        What was seen of `found`, under the name `SEARCHED`, of the baselines, and of who else was run.
     run
-        Runs placements interleaved, `SEARCHED` among them.
+        Runs another placement; what it gives is comparable with the trials.
     rounds
         How often each search may be repeated.
-
-    Returns
-    -------
-    All rounds; the answer is the one whose placement lost least to, or won most over, the baselines in its own round.
     """
     corrections = Corrections(problem)
-    corrected = _with_costs(problem, corrections)
+    best = min(
+        (t.latency.seconds for n, t in trials.items() if n != SEARCHED and t.latency.is_finite), default=math.nan
+    )
     done: list[Round] = []
 
-    def learn(found: Partitioning) -> None:
-        nonlocal corrected
-        confirmation = run({SEARCHED: found, **baselines})
-        done.append(Round(found, _isolated(problem, found), confirmation))
-        scale = _scale(done[0].confirmation, confirmation)
-        for name, placement in {SEARCHED: found, **baselines}.items():
-            seconds = confirmation.of(name).partition_seconds
-            corrections.learn(placement.candidates, [s * scale for s in seconds])
-        corrected = _with_costs(problem, corrections)
+    def learn(placement: Partitioning, trial: Trial) -> None:
+        latency = trial.latency
+        loss = latency.seconds / best if latency.is_finite else math.inf
+        done.append(Round(placement, _isolated(problem, placement), trial, 1.0 if math.isnan(loss) else loss))
+        corrections.learn(placement.candidates, trial.partition_seconds)
 
-    learn(found)
+    for name, baseline in baselines.items():
+        corrections.learn(baseline.candidates, trials[name].partition_seconds)
+    learn(found, trials[SEARCHED])
+    corrected = _with_costs(problem, corrections)
     for search in searches:
         for _ in range(rounds):
             placement = search(corrected)
             if placement is None or any(placement.candidates == earlier.partitioning.candidates for earlier in done):
                 break
-            if placement.cost.seconds > _HOPELESS * min(
-                _total(corrected, other) for other in (found, *baselines.values())
-            ):
+            known = min(_total(corrected, other) for other in (found, *baselines.values()))
+            if placement.cost.seconds > _HOPELESS * known:
                 break
-            learn(placement)
-    best = min(range(len(done)), key=lambda i: (done[i].loss, i))
-    total = _total(corrected, done[best].partitioning)
-    return Refined(tuple(done), best, corrected, total / _scale(done[0].confirmation, done[best].confirmation))
+            learn(placement, run(placement))
+            corrected = _with_costs(problem, corrections)
+    return Refined(tuple(done), corrected)
 
 
 def _with_costs(problem: SearchProblem, corrections: Corrections) -> SearchProblem:
@@ -197,13 +194,3 @@ def _total(problem: SearchProblem, partitioning: Partitioning) -> float:
 def _isolated(problem: SearchProblem, partitioning: Partitioning) -> float:
     costs = problem.costs(partitioning.candidates)
     return sum(cost.seconds for cost in costs) + problem.transition_total(partitioning.candidates)
-
-
-def _scale(first: Confirmation, now: Confirmation) -> float:
-    """How much faster the machine was in the first round, by the fastest baseline of that round."""
-    known = {r.name: r.latency for r in now.contestants if r.name != SEARCHED and r.latency.is_finite}
-    both = [r for r in first.contestants if r.latency.is_finite and r.name in known]
-    if not both:
-        return 1.0
-    anchor = min(both, key=lambda r: r.latency.seconds)
-    return anchor.latency.seconds / known[anchor.name].seconds

@@ -14,21 +14,21 @@ from typing import Any
 
 from collage.backends.base import Backend
 from collage.compile.build import device_of_backends
-from collage.confirm.recall import cover_of
+from collage.confirm.run import cover_of
 from collage.cost import Cost
+from collage.deployed.plan_runner import PlanRunner
+from collage.deployed.race import Race
 from collage.graph.candidates import CandidatePartition
-from collage.measure.plan_runner import PlanRunner
-from collage.measure.runner import Measurement
-from collage.measure.statistics import paired_ratio
+from collage.measure.statistics import Summary, paired_ratio
 from collage.records import Record, RecordDatabase, RecordKey
 from collage.records.key import digest_of, plan_key
 from collage.runtime.device_info import DeviceInfo, describe_device
 from collage.search import Partitioning
 
-#: Placements that are loaded into the timing process at once, besides the anchor: each holds all weights.
+#: Placements that run interleaved, besides the anchor: each holds all weights.
 BATCH = 6
-#: Fewer rounds in common than this are no basis for a ratio of pairs.
-_PAIRS = 6
+#: Rounds of a batch.
+_ROUNDS = 9
 
 Cover = tuple[CandidatePartition, ...]
 
@@ -83,12 +83,19 @@ class Latencies:
     ) -> dict[Cover, Cost]:
         """The latencies of the batch and of the anchor, recorded under their keys."""
         placements = {"the first placement": anchor} | {f"placement {i + 1}": cover for i, cover in enumerate(batch)}
-        by_name = self.runner.measure(placements, "running placements")
-        measured = {cover: by_name[name] for name, cover in placements.items()}
-        known = reference or replace(measured[anchor].cost, spread=0.0)
-        costs = {anchor: known, **{c: _relative(measured[c], measured[anchor], known) for c in batch}}
+        self.runner.reporter.stage("running placements", None)
+        race = self.runner.race(placements, _ROUNDS)
+        entries = self.runner.enter(placements)
+        own = {cover: entries[name].problem or _cost(race, name) for name, cover in placements.items()}
+        first = next(iter(placements))
+        known = reference or replace(own[anchor], spread=0.0)
+        costs = {anchor: known}
+        costs |= {
+            c: _relative(race, name, own[c], first, own[anchor], known) for name, c in placements.items() if c in batch
+        }
         for cover, cost in costs.items():
-            self.database.put(Record.of(keys[cover], cost, label="placement", device=self._device().as_dict()))
+            if not cost.is_unknown:
+                self.database.put(Record.of(keys[cover], cost, label="placement", device=self._device().as_dict()))
         self.runner.forget(batch)
         return costs
 
@@ -104,16 +111,14 @@ class Latencies:
         return describe_device(device_of_backends(self.backends.values()))
 
 
-def _relative(measurement: Measurement, anchor: Measurement, reference: Cost) -> Cost:
+def _cost(race: Race, name: str) -> Cost:
+    summary = Summary.of(race.latencies(name))
+    return Cost(summary.median, summary.spread, sum(map(len, race.samples[name])))
+
+
+def _relative(race: Race, name: str, own: Cost, first: str, anchor: Cost, reference: Cost) -> Cost:
     """A latency as the anchor's first latency times the ratio to the anchor now."""
-    cost = measurement.cost
-    now = anchor.cost
-    if not (cost.is_finite and now.is_finite and reference.is_finite):
-        return cost
-    count = min(len(measurement.samples), len(anchor.samples))
-    if count < _PAIRS:
-        ratio, spread = cost.seconds / now.seconds, cost.spread / now.seconds
-    else:
-        ratio, low, high = paired_ratio(measurement.samples[:count], anchor.samples[:count])
-        spread = (high - low) / 2
-    return Cost(reference.seconds * ratio, reference.seconds * spread, cost.samples, cost.reason)
+    if not (own.is_finite and anchor.is_finite and reference.is_finite):
+        return own
+    ratio, low, high = paired_ratio(race.latencies(name), race.latencies(first))
+    return Cost(reference.seconds * ratio, reference.seconds * (high - low) / 2, own.samples)

@@ -16,6 +16,7 @@ from collage.frontend.onnx.importer import import_onnx
 from collage.frontend.passes.canonical import canonicalise
 from collage.frontend.passes.layout import for_device
 from collage.frontend.shapes import bind_relax_shapes
+from collage.frontend.source import SOURCE
 from collage.frontend.torch_program import import_torch, is_exported_program
 
 
@@ -45,7 +46,10 @@ def load(
         The model is missing, corrupt or inconsistent; `shapes` contradicts it; a shape depends on data.
     """
     wanted = {name: tuple(int(extent) for extent in shape) for name, shape in (shapes or {}).items()}
-    return for_device(canonicalise(_imported(model, wanted)), device)
+    module = for_device(canonicalise(_imported(model, wanted)), device)
+    if isinstance(model, (str, os.PathLike)):
+        return module.with_attr(SOURCE, str(Path(model).resolve()))
+    return module
 
 
 def _imported(model: Any, wanted: Mapping[str, tuple[int, ...]]) -> tvm.IRModule:

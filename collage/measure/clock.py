@@ -17,9 +17,10 @@ import os
 import statistics
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from typing import Protocol as Interface
 
 from collage.measure import device_events, instrument
 from collage.measure.protocol import DeviceProtocol, Protocol
@@ -39,6 +40,16 @@ STEADY_CLOCK, STEADY_SAMPLES = 0.03, 0.05
 UNSTABLE = "unstable"
 
 
+class Watched(Interface):
+    """What is run call by call: a virtual machine with the stopwatch, and what the host takes for its launches."""
+
+    watched: Any
+    host_seconds: float
+
+    def call_watched(self) -> None:
+        """Run it once."""
+
+
 class Clock(ABC):
     """Takes the time of one run."""
 
@@ -47,7 +58,11 @@ class Clock(ABC):
         """Seconds of one run: of its kernels, or of the whole call, as the protocol says."""
 
     @abstractmethod
-    def watch_once(self, loaded: LoadedArtifact) -> list[Span]:
+    def time_call(self, call: Callable[[], Any]) -> float:
+        """Seconds from the beginning of a call to the end of what it does."""
+
+    @abstractmethod
+    def watch_once(self, loaded: Watched) -> list[Span]:
         """Run once with a stopwatch around every call that the virtual machine makes."""
 
     def trouble(self) -> str:
@@ -71,14 +86,16 @@ class HostClock(Clock):
                 loaded.warm_up.call()
             instrument.touch(loaded.inputs)
         if protocol.span == "call":
-            begin = time.perf_counter()
-            loaded.call()
-            return time.perf_counter() - begin
+            return self.time_call(loaded.call)
         found = instrument.spans(loaded.vm, loaded.call)
         return found[-1].end - found[0].begin if found else 0.0
 
-    def watch_once(self, loaded: LoadedArtifact) -> list[Span]:
-        assert loaded.watched is not None
+    def time_call(self, call: Callable[[], Any]) -> float:
+        begin = time.perf_counter()
+        call()
+        return time.perf_counter() - begin
+
+    def watch_once(self, loaded: Watched) -> list[Span]:
         return instrument.spans(loaded.watched, loaded.call_watched)
 
 
@@ -91,21 +108,25 @@ class DeviceClock(Clock):
 
     def time_once(self, loaded: LoadedArtifact, protocol: Protocol, threads: int) -> float:
         assert isinstance(protocol, DeviceProtocol)
+        if protocol.span == "call":
+            return self.time_call(loaded.call)
         device_events.synchronize()
         device_events.reset()
-        if protocol.span == "call":
-            first = device_events.record()
-            loaded.call()
-            last = device_events.record()
-            device_events.synchronize()
-            return device_events.elapsed(first, last)
         if loaded.runs_per_sample == 0:
             self._prepare(loaded, protocol)
         sample = self._cold if protocol.weights == "cold" else self._hot
         return sample(loaded, protocol)
 
-    def watch_once(self, loaded: LoadedArtifact) -> list[Span]:
-        assert loaded.watched is not None
+    def time_call(self, call: Callable[[], Any]) -> float:
+        device_events.synchronize()
+        device_events.reset()
+        first = device_events.record()
+        call()
+        last = device_events.record()
+        device_events.synchronize()
+        return device_events.elapsed(first, last)
+
+    def watch_once(self, loaded: Watched) -> list[Span]:
         device_events.synchronize()
         device_events.reset()
         self._queue(DeviceProtocol().evict_bytes, loaded.host_seconds)
@@ -119,7 +140,7 @@ class DeviceClock(Clock):
     def frequency(self) -> float | None:
         return sm_frequency()
 
-    def _issue(self, loaded: LoadedArtifact, begin: float) -> None:
+    def _issue(self, loaded: Watched, begin: float) -> None:
         loaded.call_watched()
         took = time.perf_counter() - begin
         loaded.host_seconds = min(loaded.host_seconds or took, took)

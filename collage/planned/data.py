@@ -53,7 +53,8 @@ class PlanRound(msgspec.Struct, frozen=True, rename={"searched": "searched_s", "
     partitions
         Number of partitions.
     searched
-        Seconds: the sum of costs that it was found with, isolated ones in the first round, corrected ones later.
+        Seconds: the sum of costs that it was found with, before it was run: isolated ones in the first round, corrected
+        ones later.
     isolated
         Seconds: the sum of what its partitions cost alone; NaN where that is not known.
     latency
@@ -101,8 +102,8 @@ class PlanData(
         How much more, relatively, the placement of the greedy searcher costs than the searched one, by the costs that
         the first search went by; NaN where those do not cover the network.
     corrected_cost
-        Seconds: what the searched plan's partitions cost inside the whole, transitions included; Unknown when it was
-        not run.
+        Seconds: what the searched plan's partitions cost inside the whole, transitions included, as its own run has
+        corrected them; Unknown when it was not run.
     rounds
         The placements that were run on the way; the searched plan is one of them.
     confirmation
@@ -130,23 +131,28 @@ class PlanData(
     partitions: tuple[PlannedPartition, ...]
 
     @property
-    def additive_error(self) -> float:
-        """End-to-end latency of the searched plan over the sum of its costs, less 1; NaN when not confirmed.
+    def answer(self) -> PlanRound | None:
+        """The round in which the searched plan was found; None where it was not run."""
+        return next((r for r in self.rounds if r.searched == self.searched_cost.seconds), None)
 
-        The costs are the corrected ones where they are known.
+    @property
+    def additive_error(self) -> float:
+        """Latency of the searched plan in its first runs over the sum of costs that it was found with, less 1: how
+        wrong the sum was that was predicted before it was run. NaN when it was not run.
         """
-        total = self.corrected_cost if self.corrected_cost.is_finite else self.searched_cost
-        return self._error(total.seconds)
+        found = self.answer
+        return math.nan if found is None else found.latency.seconds / found.searched - 1.0
 
     @property
     def isolated_error(self) -> float:
         """The same over the sum of what its partitions cost alone, each at its own time; NaN where not known."""
-        return self._error(min(self.rounds, key=lambda r: r.loss).isolated if self.rounds else float("nan"))
+        found = self.answer
+        return math.nan if found is None else found.latency.seconds / found.isolated - 1.0
 
-    def _error(self, total: float) -> float:
-        if self.confirmation is None:
-            return float("nan")
-        return self.confirmation.of(SEARCHED).latency.seconds / total - 1.0
+    @property
+    def corrected_errors(self) -> list[float]:
+        """The same for every placement that was found with corrected costs: what correction is worth."""
+        return [r.latency.seconds / r.searched - 1.0 for r in self.rounds[1:] if r.latency.is_finite]
 
     @property
     def apparent_loss(self) -> float:
@@ -154,6 +160,6 @@ class PlanData(
         0062).
         """
         if self.confirmation is None:
-            return float("nan")
-        best = min(c.latency.seconds for c in self.confirmation.contestants if not c.latency.is_unknown)
-        return self.confirmation.of(SEARCHED).latency.seconds / best - 1.0
+            return math.nan
+        ratios = {c.name: c.ratio[0] for c in self.confirmation.contestants if c.ratio is not None}
+        return ratios[SEARCHED] / min(ratios.values()) - 1.0 if SEARCHED in ratios else math.nan

@@ -15,6 +15,7 @@ from itertools import groupby
 from collage.confirm.contest import SEARCHED
 from collage.cost import Cost
 from collage.graph.candidates import HOST
+from collage.measure.statistics import TIE
 from collage.planned.data import PlanData, PlannedPartition
 
 
@@ -49,10 +50,25 @@ class PartitionRow:
 
 @dataclass(frozen=True)
 class ContestantRow:
-    """One plan end to end: its latency, its ratio to what ships with the 95% interval, and a remark."""
+    """One contestant end to end.
+
+    Attributes
+    ----------
+    name
+        Its name.
+    latency
+        Of one call.
+    percentile
+        Seconds: the 95th percentile of its calls; None where it was not run often.
+    ratio
+        To what ships, with the 95% interval.
+    remark
+        Whether it ships, cannot ship, or why it was not run to the end.
+    """
 
     name: str
     latency: Cost
+    percentile: float | None
     ratio: tuple[float, float, float] | None
     remark: str
 
@@ -96,38 +112,59 @@ def host_operators(plan: PlanData) -> str:
 
 
 def contestant_rows(plan: PlanData) -> list[ContestantRow]:
-    """All plans that were run end to end, fastest first, those that failed last."""
+    """All who were run end to end, fastest first, those that failed last."""
     if plan.confirmation is None:
         return []
     rows = []
+    final = any(c.fresh for c in plan.confirmation.contestants)  # there was none in plans of old
     for c in plan.confirmation.contestants:
-        remark = "ships" if c.name == plan.confirmation.shipped else ""
-        if c.latency.is_invalid:
+        remark = "ships" if c.name == plan.confirmation.shipped else "its own API" if c.rival else ""
+        if not c.latency.is_finite:
             remark = c.latency.reason or "failed"
         elif c.latency.reason.startswith("stopped early"):
             remark = c.latency.reason
-        rows.append(ContestantRow(c.name, c.latency, c.ratio, remark))
-    return sorted(rows, key=lambda row: row.latency.seconds if row.latency.is_finite else math.inf)
+        elif final and not c.fresh:
+            remark = ", ".join(text for text in (remark, "left before the final") if text)
+        rows.append(ContestantRow(c.name, c.latency, c.percentile, c.ratio, remark))
+    return sorted(rows, key=_order)
+
+
+def _order(row: ContestantRow) -> tuple[float, float]:
+    """By ratios, which are of the same rounds, then by latencies."""
+    return (row.ratio[0] if row.ratio else math.inf, row.latency.seconds if row.latency.is_finite else math.inf)
+
+
+def warning(plan: PlanData) -> str:
+    """That a rival is faster than all that can ship, with its ratio; "" when none is."""
+    rival = plan.confirmation.faster_rival if plan.confirmation is not None else None
+    if rival is None or rival.ratio is None:
+        return ""
+    low, high = sorted(1.0 / bound for bound in rival.ratio[1:])
+    return (
+        f"{rival.name} is faster than all that Collage can ship here: {1.0 / rival.ratio[0]:.2f} times as fast "
+        f"({low:.2f} to {high:.2f})"
+    )
 
 
 def verdict(plan: PlanData) -> str:
     """Which plan ships, and why, in one sentence."""
     if plan.confirmation is None:
         return f"{plan.choice} ships, unconfirmed: it was not run end to end against the baselines"
-    finite = [row for row in contestant_rows(plan) if row.latency.is_finite]
-    shipped, fastest = plan.choice, finite[0]
-    latency = {row.name: row.latency.seconds for row in finite}
-    if len(finite) == 1:
+    rivals = {c.name for c in plan.confirmation.contestants if c.rival}
+    plans = [row for row in contestant_rows(plan) if row.latency.is_finite and row.name not in rivals]
+    shipped, fastest = plan.choice, plans[0]
+    ratios = {row.name: row.ratio[0] for row in plans if row.ratio is not None}
+    if len(plans) == 1:
         return f"{shipped} ships: the only plan that runs and gives the right numbers"
     if shipped == fastest.name:
-        if shipped == SEARCHED or SEARCHED not in latency:
-            return f"{shipped} ships: the fastest of {len(finite)} plans"
-        loss = latency[SEARCHED] / latency[shipped] - 1.0
-        return f"{shipped} ships: end to end the searched plan takes {percent(loss, signed=False)} more"
-    gain = latency[shipped] / fastest.latency.seconds - 1.0
-    why = "counts as a tie" if gain <= 0.02 else "is within the uncertainty of the measurement"
-    simpler = "; it has fewer partitions" if fastest.name == SEARCHED else ""
-    return f"{shipped} ships: {fastest.name} is faster by {percent(gain, signed=False)}, which {why}{simpler}"
+        if shipped == SEARCHED or SEARCHED not in ratios:
+            return f"{shipped} ships: the fastest of {len(plans)} plans"
+        return (
+            f"{shipped} ships: end to end the searched plan takes {percent(ratios[SEARCHED] - 1.0, signed=False)} more"
+        )
+    gain = 1.0 / ratios[fastest.name] - 1.0
+    why = "counts as a tie" if gain <= TIE else "is within the uncertainty of the measurement"
+    return f"{shipped} ships: {fastest.name} is faster by {percent(gain, signed=False)}, which {why}"
 
 
 def shorten(operators: Sequence[str], width: int = 48) -> str:

@@ -19,8 +19,9 @@ from collage.report.facts import (
     positions,
     shorten,
     verdict,
+    warning,
 )
-from collage.report.summary import ratio_texts, whole_lines
+from collage.report.summary import ratio_texts, seconds_text, whole_lines
 
 #: Colours that people with colour blindness can tell apart (Okabe and Ito), with black or white text.
 _COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#999999")
@@ -55,6 +56,7 @@ def to_html(plan: PlanData, title: str) -> str:
     """The page. Every text that comes from a network or a backend is escaped."""
     parts = [
         f"<h1>{escape(title)}</h1>",
+        *(f"<p><strong>{escape(line)}</strong></p>" for line in [warning(plan)] if line),
         f'<p class="verdict">{escape(verdict(plan))}</p>',
         "<h2>End to end</h2>",
         _table(("", "ms"), whole_lines(plan), numbers=(1,)),
@@ -104,10 +106,11 @@ def _contestants(plan: PlanData) -> str:
             f"<td>{escape(row.name)}</td>",
             f'<td class="n">{escape(milliseconds(row.latency))}</td>',
             f'<td style="width:14em"><div class="bar" style="width:{length:.1f}%"></div></td>',
+            f'<td class="n">{seconds_text(row.percentile)}</td>',
             f'<td class="n">{ratio}</td><td class="n">{interval}</td><td>{escape(row.remark)}</td>',
         ]
         lines.append(f"<tr{css}>{''.join(cells)}</tr>")
-    names = ("plan", "end to end, ms", "", "ratio", "95% interval", "")
+    names = ("plan", "end to end, ms", "", "95th percentile", "ratio", "95% interval", "")
     head = "".join(f"<th>{name}</th>" for name in names)
     return f"<table><tr>{head}</tr>{''.join(lines)}</table>"
 

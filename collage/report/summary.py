@@ -20,6 +20,7 @@ from collage.report.facts import (
     percent,
     positions,
     verdict,
+    warning,
 )
 
 _PLAIN_WIDTH = 120
@@ -47,6 +48,8 @@ def render(plan: PlanData) -> RenderableType:
 
 
 def _parts(plan: PlanData) -> Iterator[RenderableType]:
+    if slower := warning(plan):
+        yield Text(slower, style="bold red")
     rows = partition_rows(plan)
     count = sum(len(row.positions) for row in rows)
     what = _number(count, "partition") if rows else "the whole network is built by TVM alone"
@@ -111,12 +114,17 @@ def whole_lines(plan: PlanData) -> list[tuple[str, str]]:
         searched = next((c for c in plan.confirmation.contestants if c.name == SEARCHED), None)
         if searched is not None:
             lines.append(("end to end, as searched", milliseconds(searched.latency)))
-            lines.append(("sum of its parts inside the whole", milliseconds(plan.corrected_cost)))
+            lines.append(("sum of its parts inside the whole", f"{milliseconds(plan.corrected_cost)} (of its own run)"))
         alone = f"; {percent(plan.isolated_error)} of the parts alone" if percent(plan.isolated_error) else ""
-        lines.append(("additive error", (percent(plan.additive_error) or "unknown") + alone))
+        lines.append(("additive error, predicted before its run", (percent(plan.additive_error) or "unknown") + alone))
         if len(plan.rounds) > 1:
             lines.append(("searched and run", "; ".join(map(_round, plan.rounds))))
+            errors = ", ".join(map(percent, plan.corrected_errors)) or "unknown"
+            lines.append(("end to end over corrected sums", errors))
         lines.append(("apparent loss", percent(plan.apparent_loss) or "unknown"))
+        if plan.confirmation.disturbed > 0:
+            share = percent(plan.confirmation.disturbed, signed=False)
+            lines.append(("rounds in which others used the machine", share))
     return lines
 
 
@@ -143,15 +151,21 @@ def _contestant_table(plan: PlanData) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     table.add_column("plan", no_wrap=True)
     table.add_column("end to end, ms", justify="right", no_wrap=True)
+    table.add_column("95th percentile", justify="right")
     table.add_column("ratio", justify="right")
     table.add_column("95% interval", no_wrap=True)
     table.add_column("", overflow="fold")
     for row in contestant_rows(plan):
         ratio, interval = ratio_texts(row.ratio)
         style = "bold green" if row.remark == "ships" else ""
-        cells = (row.name, milliseconds(row.latency), ratio, interval, row.remark)
+        cells = (row.name, milliseconds(row.latency), seconds_text(row.percentile), ratio, interval, row.remark)
         table.add_row(*(Text(cell) for cell in cells), style=style)
     return table
+
+
+def seconds_text(seconds: float | None) -> str:
+    """In milliseconds; "" when there is none."""
+    return "" if seconds is None else f"{seconds * 1e3:.4g}"
 
 
 def ratio_texts(ratio: tuple[float, float, float] | None) -> tuple[str, str]:

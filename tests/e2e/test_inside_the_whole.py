@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 import collage
-from collage.confirm.contest import SEARCHED
+from collage.deployed.plan_runner import PlanRunner, partition_seconds
+from collage.deployed.protocol import EndToEnd
 from collage.graph.candidates import HOST, CandidatePartition
 from collage.graph.from_relax import read_graph
 from collage.graph.index_set import IndexSet
 from collage.graph.sub_graph import SubGraph
-from collage.measure.plan_runner import PlanRunner, partition_seconds
 from collage.measure.reference import ReferenceRun
 from collage.progress import Reporter
 from collage.records import RecordDatabase
@@ -36,8 +36,7 @@ def test_every_partition_of_a_placement_that_ran_has_its_seconds(tuned: Tuned) -
 
 def test_a_plan_says_what_was_searched_and_run_on_the_way(tuned: Tuned) -> None:
     assert tuned.plan.rounds
-    best = min(tuned.plan.rounds, key=lambda r: r.loss)
-    assert best.latency == tuned.plan.confirmation.of(SEARCHED).latency
+    assert tuned.plan.answer in tuned.plan.rounds
     assert tuned.plan.corrected_cost.is_finite
     assert "additive error" in tuned.plan.summary()
 
@@ -54,11 +53,22 @@ def test_contestants_whose_partitions_have_the_same_names_are_not_mixed_up(tuned
     placements = {"whole": on_openvino(nodes), "halves": on_openvino(nodes[:middle], nodes[middle:])}
     run = ReferenceRun(tuned.module, graph, 1)
     backends = {"openvino": tuned.plan.backends["openvino"]}
-    with PlanRunner(tuned.module, graph, backends, 1, run.inputs, run.outputs, Reporter()) as runner:
-        measured = runner.measure(placements, "timing")
+    with PlanRunner(tuned.module, graph, backends, 1, run.inputs, run.outputs, Reporter(), EndToEnd()) as runner:
+        race = runner.race(placements, 2)
+        watched = {name: runner.watch(placement) for name, placement in placements.items()}
     for name, placement in placements.items():
-        assert measured[name].valid, measured[name].reason
-        assert len(partition_seconds(measured[name].parts, placement)) == len(placement)
+        assert len(race.samples[name]) == 2
+        assert len(partition_seconds(watched[name].parts, placement)) == len(placement)
+
+
+def test_engines_by_themselves_take_part_where_the_network_is_an_onnx_file(tuned: Tuned) -> None:
+    """The module of a model in memory has no file; the model has."""
+    assert not any(c.rival for c in tuned.plan.confirmation.contestants)
+    plan = collage.partition(tuned.model, records=tuned.records, effort="thorough", correction_rounds=0)
+    rivals = {c.name: c for c in plan.confirmation.contestants if c.rival}
+    assert set(rivals) == {"openvino by itself", "onnxruntime by itself"}
+    assert all(c.latency.is_finite for c in rivals.values()), [c.latency.reason for c in rivals.values()]
+    assert plan.choice not in rivals
 
 
 def test_rounds_are_a_parameter(tuned: Tuned) -> None:

@@ -8,7 +8,7 @@ from collage.backends.tvm.backend import TVMBackend
 from collage.confirm.contest import SEARCHED, Confirmation, Contestant
 from collage.cost import Cost
 from collage.plan import Plan
-from collage.planned.data import PlannedPartition
+from collage.planned.data import PlannedPartition, PlanRound
 
 
 def block(first: int) -> list[PlannedPartition]:
@@ -52,6 +52,10 @@ def plan(
         versions={name: backend.version() for name, backend in backends.items()},
         threads=2,
         searched_cost=Cost(4.5e-3, 4.0e-5),
+        rounds=(
+            PlanRound(partitions=6, searched=4.5e-3, isolated=4.0e-3, latency=Cost(5.0e-3, 1e-5, 20), loss=0.9),
+            PlanRound(partitions=4, searched=4.4e-3, isolated=4.2e-3, latency=Cost(5.5e-3, 1e-5, 20), loss=1.0),
+        ),
         lower_bound=4.5e-3,
         confirmation=Confirmation(shipped, contestants) if contestants else None,
         searcher="DijkstraSearcher()",

@@ -59,7 +59,8 @@ def test_the_whole_has_sum_end_to_end_additive_error_and_apparent_loss() -> None
     text = summarise(plan(CONTESTANTS))
     assert "4.5 (no cover has a smaller sum)" in text
     assert re.search(r"end to end, as searched +5 ± 0\.01", text)
-    assert re.search(r"additive error +\+11\.1%", text)
+    assert re.search(r"additive error, predicted before its run +\+11\.1%; \+25\.0% of the parts alone", text)
+    assert re.search(r"end to end over corrected sums +\+25\.0%", text)
     assert re.search(r"apparent loss +\+0\.0%", text)
 
 
@@ -152,3 +153,22 @@ def test_positions_are_compact(numbers: tuple[int, ...], text: str) -> None:
 )
 def test_percent(ratio: float, text: str) -> None:
     assert facts.percent(ratio) == text
+
+
+def test_a_rival_that_is_faster_than_all_that_can_ship_is_the_first_line() -> None:
+    faster = Contestant("openvino by itself", Cost(4.5e-3), (0.9, 0.88, 0.92), rival=True)
+    text = summarise(plan((*CONTESTANTS, faster)))
+    assert text.splitlines()[0].startswith(
+        "openvino by itself is faster than all that Collage can ship here: 1.11 times"
+    )
+    assert lines_with(text, "openvino by itself")[1].endswith("its own API")
+    assert "collage ships: the fastest of 3 plans" in text, "a rival is no plan"
+    perhaps = Contestant("openvino by itself", Cost(4.9e-3), (0.98, 0.95, 1.01), rival=True)
+    assert "faster than all" not in summarise(plan((*CONTESTANTS, perhaps)))
+
+
+def test_only_numbers_of_the_final_are_shown_as_such() -> None:
+    rows = (replace(contestant(SEARCHED, 5.0, 1.0), fresh=True, percentile=6e-3), contestant("tvm alone", 5.2, 1.04))
+    text = summarise(plan(rows))
+    assert re.search(r"collage +5 ± 0\.01 +6 ", text)
+    assert lines_with(text, "tvm alone")[0].endswith("left before the final")

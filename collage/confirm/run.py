@@ -1,0 +1,344 @@
+"""Contest: plans and rivals of one network that run as they will be deployed; what was run once is not run again.
+
+Everything is recorded under keys that name all who ran together: a latency from another contest does not count,
+because only latencies of the same rounds can be compared.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from collage.backends.base import Backend
+from collage.confirm.contest import UNTOUCHED, Confirmation, Contestant, choose, contestant
+from collage.cost import Cost
+from collage.deployed.messages import Watched
+from collage.deployed.plan_runner import Entrant, Placement, PlanRunner, partition_seconds
+from collage.deployed.race import Race
+from collage.deployed.rivals import Rival
+from collage.errors import CollageError
+from collage.measure.sequential import eliminate, ratio, verdicts
+from collage.measure.statistics import TIE, Summary
+from collage.records import Record, RecordDatabase, RecordKey
+from collage.records.key import digest_of, plan_key
+from collage.runtime.device_info import describe_device
+from collage.search import Partitioning, SearchProblem
+
+NOT_RUN = "not run"
+#: What the anchor is called in later trials.
+_ANCHOR = "the fastest of the first trial"
+#: A baseline whose costs add up to so many times those of the searched placement is not run: sums err by less.
+_HOPELESS = 1.4
+#: Who is so many times slower than the fastest in the trials does not race.
+_LOST = 1.25
+#: Whose partitions are watched: those of plans that take at most so many times as long as the fastest.
+_WATCHED = 2.0
+#: Finals at most: another one follows where somebody else has won beyond doubt, because that is a choice again.
+_FINALS = 2
+
+
+class Trial(msgspec.Struct, frozen=True):
+    """A placement's first runs.
+
+    Attributes
+    ----------
+    latency
+        Of one call, on the machine as fast as it was in the first trial; Invalid or Unknown when it is out.
+    partition_seconds, launch_seconds
+        As of `Contestant`, on the machine as fast as it was in the first trial.
+    """
+
+    latency: Cost
+    partition_seconds: tuple[float, ...] = ()
+    launch_seconds: tuple[float, ...] = ()
+
+
+class _Anchor(NamedTuple):
+    """The placement that every later trial is compared with, and its latency in the first one, in seconds."""
+
+    placement: Placement
+    seconds: float
+
+
+class _Note(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the record of a contestant says besides its latency: the trial, or how the contest ended. The latency is
+    the record's.
+    """
+
+    trial: Trial | None = None
+    contestant: Contestant | None = None
+    ships: bool = False
+    disturbed: float = 0.0
+
+
+class Contest:
+    """Placements of one network: tried, raced, decided.
+
+    Parameters
+    ----------
+    network
+        Hash of the network's structure.
+    backends
+        Name -> backend.
+    runner
+        Compiles and runs placements.
+    rivals
+        Engines that run the user's file by themselves.
+    """
+
+    def __init__(
+        self,
+        network: str,
+        backends: Mapping[str, Backend],
+        database: RecordDatabase,
+        runner: PlanRunner,
+        rivals: Sequence[Rival] = (),
+    ) -> None:
+        self.network = network
+        self.backends = list(backends.values())
+        self.database = database
+        self.runner = runner
+        self.rivals = {rival.name: rival for rival in rivals}
+        self._anchor: _Anchor | None = None
+        self._trials: dict[str, Trial] = {}
+
+    def hopeless(
+        self, problem: SearchProblem, found: Partitioning, baselines: Mapping[str, Partitioning]
+    ) -> dict[str, Contestant]:
+        """The baselines that are not run, because their costs add up to far more than those of the searched placement.
+
+        Engines that run the file by themselves are run all the same: sums of costs need not be right about them.
+        """
+        out = {}
+        for name, baseline in baselines.items():
+            times = problem.partitioning(baseline.candidates).cost.seconds / found.cost.seconds
+            by_itself = any(name == f"{rival.engine} alone" for rival in self.rivals.values())
+            if times > _HOPELESS and not by_itself:
+                why = f"{NOT_RUN}: its costs add up to {times:.2g} times those of the searched placement"
+                out[name] = Contestant(name, Cost.unknown(why))
+        return out
+
+    def trial(self, placements: Mapping[str, Placement]) -> dict[str, Trial]:
+        """A few rounds of each, beside the fastest one of the first trial, and what its partitions take inside it."""
+        first = _first_names(placements)
+        new = {name: placements[name] for cover, name in first.items() if cover not in self._trials}
+        names = list(new)
+        while names:
+            # Where not all fit into memory they run in heats: the later ones beside the fastest of the first.
+            size = max(1, self.runner.capacity - (self._anchor is not None))
+            self._try({name: new[name] for name in names[:size]})
+            names = names[size:]
+        return {name: self._trials[digest_of(cover_of(placement))] for name, placement in placements.items()}
+
+    def decide(self, placements: Mapping[str, Placement], trials: Mapping[str, Trial]) -> Confirmation:
+        """Race the rivals and those who did not lose in the trials; run what wins once more, on fresh samples.
+
+        Parameters
+        ----------
+        placements
+            Name -> placement; of two names of one placement the first one counts, and the other one has its numbers.
+        trials
+            Of each.
+
+        Raises
+        ------
+        CollageError
+            Not one placement runs and gives the right numbers.
+        """
+        seconds = {name: t.latency.seconds for name, t in trials.items() if t.latency.is_finite}
+        if not seconds:
+            reasons = "; ".join(f"{name}: {trial.latency.reason}" for name, trial in trials.items())
+            raise CollageError(f"no plan runs and gives the right numbers: {reasons}")
+        first = _first_names(placements)
+        near = [n for n in first.values() if seconds.get(n, math.inf) <= _LOST * min(seconds.values())]
+        near = sorted(near, key=seconds.__getitem__)[: max(1, self.runner.capacity - len(self.rivals))]
+        entrants: dict[str, Entrant] = {**{name: placements[name] for name in near}, **self.rivals}
+        confirmation = self._recalled(entrants) or self._run_contest(near, entrants)
+        found = {c.name: c for c in confirmation.contestants}
+        for name, placement in placements.items():
+            representative = first[digest_of(cover_of(placement))]
+            trial = trials[name]
+            own = found.get(representative, Contestant(name, trial.latency))
+            found[name] = replace(
+                own, name=name, partition_seconds=trial.partition_seconds, launch_seconds=trial.launch_seconds
+            )
+        return replace(confirmation, contestants=tuple(found.values()))
+
+    def _try(self, placements: Mapping[str, Placement]) -> None:
+        anchor = self._anchor
+        entrants = {**placements, **({} if anchor is None else {_ANCHOR: anchor.placement})}
+        keys = self._keys("trial", entrants)
+        known = self.database.get_many(keys[name] for name in placements)
+        if len(known) == len(placements):
+            notes = {name: msgspec.convert(known[keys[name]].description, _Note) for name in placements}
+            found = {
+                name: replace(note.trial, latency=known[keys[name]].cost)
+                for name, note in notes.items()
+                if note.trial is not None
+            }
+        else:
+            self.runner.reporter.stage("running plans end to end", None)
+            found = self._run_trial(placements, entrants)
+            for name, trial in found.items():
+                self._record(keys[name], trial.latency, name, _Note(trial=replace(trial, latency=Cost.zero())))
+        self._trials.update((digest_of(cover_of(placements[name])), trial) for name, trial in found.items())
+        if anchor is None and (finite := [name for name, trial in found.items() if trial.latency.is_finite]):
+            best = min(finite, key=lambda name: found[name].latency.seconds)
+            self._anchor = _Anchor(placements[best], found[best].latency.seconds)
+
+    def _run_trial(self, placements: Mapping[str, Placement], entrants: Mapping[str, Placement]) -> dict[str, Trial]:
+        entries = self.runner.enter(entrants)
+        race = self.runner.race(entrants, self.runner.protocol.trial_rounds, eliminate)
+        medians = {name: statistics.median(race.latencies(name)) for name, turns in race.samples.items() if turns}
+        scale = self._anchor.seconds / medians[_ANCHOR] if self._anchor is not None and _ANCHOR in medians else 1.0
+        found: dict[str, Trial] = {}
+        for name, placement in placements.items():
+            if name not in medians:
+                found[name] = Trial(entries[name].problem or Cost.unknown(NOT_RUN))
+                continue
+            spread = Summary.of(race.latencies(name)).spread
+            cost = Cost(medians[name] * scale, spread * scale, sum(map(len, race.samples[name])))
+            watched = Watched((), ())
+            if placement is not None and medians[name] <= _WATCHED * min(medians.values()):
+                self.runner.reporter.step(f"watching {name}", 0)
+                watched = self.runner.watch(placement) or watched
+            parts, launches = (partition_seconds(each, placement or ()) for each in (watched.parts, watched.launches))
+            found[name] = Trial(cost, tuple(s * scale for s in parts), tuple(s * scale for s in launches))
+        return found
+
+    def _recalled(self, entrants: Mapping[str, Entrant]) -> Confirmation | None:
+        """The contest from the records, where all of it is there."""
+        keys = self._keys("contest", entrants)
+        known = self.database.get_many(keys.values())
+        if len(known) < len(keys):
+            return None
+        notes = [msgspec.convert(known[key].description, _Note) for key in keys.values()]
+        contestants = (
+            replace(note.contestant, name=name, latency=known[keys[name]].cost)
+            for name, note in zip(keys, notes, strict=True)
+            if note.contestant is not None
+        )
+        shipped = next(name for name, note in zip(keys, notes, strict=True) if note.ships)
+        return Confirmation(shipped, tuple(contestants), notes[0].disturbed)
+
+    def _run_contest(self, near: Sequence[str], entrants: Mapping[str, Entrant]) -> Confirmation:
+        protocol, runner = self.runner.protocol, self.runner
+        runner.reporter.stage("confirming end to end", None)
+        race = runner.race(entrants, protocol.race_rounds, partial(_who_leaves, limit=protocol.race_rounds))
+        entries = runner.enter(entrants)
+        able = [name for name in near if race.samples.get(name)]
+        if not able:
+            reasons = "; ".join(f"{name}: {problem.reason}" for name in near if (problem := entries[name].problem))
+            raise CollageError(f"no plan runs and gives the right numbers: {reasons}")
+        partitions = {name: _partitions(entrants[name]) for name in able}
+        shipped = choose(race, partitions)
+        for finals in range(_FINALS):
+            finalists = {name: entrants[name] for name in _finalists(race, shipped, self.rivals)}
+            final = runner.race(finalists, protocol.final_rounds)
+            winner = choose(final, {name: partitions[name] for name in finalists if name in partitions})
+            if finals + 1 == _FINALS or winner == shipped or not _is_faster(final, winner, shipped):
+                break
+            shipped = winner
+        contestants = []
+        for name in entrants:
+            problem = entries[name].problem
+            fresh = bool(final.samples.get(name))
+            if fresh or race.samples.get(name):
+                contestants.append(
+                    contestant(name, final if fresh else race, shipped, rival=name in self.rivals, fresh=fresh)
+                )
+            else:
+                contestants.append(Contestant(name, problem or Cost.unknown(NOT_RUN), rival=name in self.rivals))
+        keys = self._keys("contest", entrants)
+        for c in contestants:
+            self._record(
+                keys[c.name],
+                c.latency,
+                c.name,
+                _Note(None, replace(c, latency=Cost.zero()), c.name == shipped, final.disturbed),
+            )
+        return Confirmation(shipped, tuple(contestants), final.disturbed)
+
+    def _keys(self, kind: str, entrants: Mapping[str, Entrant]) -> dict[str, RecordKey]:
+        info = describe_device(self.runner.device)
+        covers = {name: _cover(entrant) for name, entrant in entrants.items()}
+        together = sorted(map(digest_of, covers.values()))
+        return {
+            name: plan_key(
+                digest_of({"network": self.network, "cover": cover, kind: together}),
+                self.backends,
+                info,
+                self.runner.threads,
+                self.runner.protocol,
+            )
+            for name, cover in covers.items()
+        }
+
+    def _record(self, key: RecordKey, latency: Cost, label: str, note: _Note) -> None:
+        """What the machine is to blame for is not recorded: it is run again the next time."""
+        if not latency.is_unknown:
+            device = describe_device(self.runner.device).as_dict()
+            self.database.put(
+                Record.of(key, latency, label=label, description=msgspec.to_builtins(note), device=device)
+            )
+
+
+def cover_of(placement: Placement) -> Any:
+    """Backend, nodes and labels of every partition, as plain data."""
+    if placement is None:
+        return UNTOUCHED
+    return [[c.backend, list(c.sub_graph.inside), [label for label, _ in c.composites]] for c in placement]
+
+
+def _cover(entrant: Entrant) -> Any:
+    if isinstance(entrant, Rival):
+        return ["rival", entrant.engine, entrant.version, entrant.digest]
+    return cover_of(entrant)
+
+
+def _first_names(placements: Mapping[str, Placement]) -> dict[str, str]:
+    """Digest of each different placement -> the first name that it has."""
+    found: dict[str, str] = {}
+    for name, placement in placements.items():
+        found.setdefault(digest_of(cover_of(placement)), name)
+    return found
+
+
+def _partitions(entrant: Entrant) -> float:
+    """The number of partitions; infinite where there is no placement."""
+    return math.inf if entrant is None or isinstance(entrant, Rival) else len(entrant)
+
+
+def _who_leaves(rounds: Mapping[str, Sequence[float]], limit: int) -> Sequence[str] | None:
+    """Those who have lost; None when nothing is left to be decided."""
+    found = verdicts(rounds, limit=limit)
+    if "go on" not in found.values():
+        return None
+    return [name for name, verdict in found.items() if verdict == "out"]
+
+
+def _finalists(race: Race, shipped: str, rivals: Mapping[str, Rival]) -> list[str]:
+    """What ships, the best other plan, and the best rival; of one kind two, where there is none of the other."""
+    others = [name for name in race.samples if name != shipped and race.samples[name]]
+    last = {name: ratio(*_common(race, name, shipped)).median for name in others}
+    ordered = sorted(others, key=last.__getitem__)
+    firsts = [next((n for n in ordered if (n in rivals) == kind), None) for kind in (False, True)]
+    chosen = [name for name in firsts if name is not None]
+    chosen += [name for name in ordered if name not in chosen][: 2 - len(chosen)]
+    return [shipped, *chosen]
+
+
+def _is_faster(race: Race, one: str, other: str) -> bool:
+    found = ratio(*_common(race, one, other))
+    return found.high < 1.0 and found.median < 1.0 - TIE
+
+
+def _common(race: Race, one: str, other: str) -> tuple[list[float], list[float]]:
+    count = min(len(race.samples[one]), len(race.samples[other]))
+    return race.latencies(one)[:count], race.latencies(other)[:count]

@@ -1,0 +1,152 @@
+"""One contestant in a process of its own: an exported model behind `collage.runtime`, or a rival behind its own API.
+
+Started by `collage.deployed.process`, as a `collage.measure.helper`. It answers one request after the other. A compiled
+model is called as its users call it, on arrays as they come; its partitions are watched in a second virtual machine
+that exists only meanwhile.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import psutil
+
+from collage.deployed import rivals
+from collage.deployed.messages import (
+    COMPILED,
+    Answer,
+    Check,
+    Checked,
+    Failed,
+    Load,
+    Loaded,
+    Request,
+    Samples,
+    Time,
+    Watch,
+    Watched,
+)
+from collage.errors import last_line
+from collage.measure.check import wrong_numbers
+from collage.measure.framing import receive, send
+
+if TYPE_CHECKING:
+    from collage.measure.clock import Clock
+
+
+class Server:
+    """What is done for each request. One contestant in its life: `Load` comes first."""
+
+    def __init__(self) -> None:
+        self._request: Load
+        self._inputs: Sequence[np.ndarray] = ()
+        self._call: Callable[[], Sequence[Any]]
+        self._clock: Clock | None = None
+
+    def answer(self, request: Request) -> Answer:
+        """The answer to a request. Never raises for what a contestant does."""
+        try:
+            if isinstance(request, Load):
+                return self._load(request)
+            if isinstance(request, Check):
+                return self._check(request)
+            return self._time(request) if isinstance(request, Time) else self._watch(request)
+        except Exception as error:  # whatever an engine raises puts this contestant out, with the reason
+            kind, said = type(error).__name__, last_line(error)
+            return Failed(f"does not run: {said if said.startswith(kind) else f'{kind}: {said}'}"[:500])
+
+    def _load(self, request: Load) -> Answer:
+        self._request = request
+        inputs = self._inputs = [np.load(path) for path in request.inputs]  # engines work on their memory
+        begin = time.perf_counter()
+        if request.kind == COMPILED:
+            self._call = self._compiled(inputs)
+        else:
+            self._call = rivals.open_rival(request.kind, request.path, inputs, request.threads)
+        return Loaded(time.perf_counter() - begin, _resident())
+
+    def _compiled(self, inputs: Sequence[np.ndarray]) -> Callable[[], Sequence[Any]]:
+        import collage.runtime
+        from collage.measure.clock import clock_of
+        from collage.runtime.devices import device_of, upload
+
+        model = collage.runtime.load(self._request.path)
+        arguments: Sequence[Any] = inputs
+        if self._request.device != "cpu":
+            self._clock = clock_of(self._request.device)
+            arguments = [upload(array, device_of(self._request.device)) for array in inputs]
+
+        def call() -> Sequence[Any]:
+            found = model(*arguments)
+            return found if isinstance(found, (tuple, list)) else [found]
+
+        return call
+
+    def _check(self, request: Check) -> Answer:
+        begin = time.perf_counter()
+        outputs = [np.asarray(each.numpy() if hasattr(each, "numpy") else each) for each in self._call()]
+        took = time.perf_counter() - begin
+        expected = [np.load(path) for path in request.expected]
+        return Checked(wrong_numbers(outputs, expected, request.tolerance) or "", took, _resident())
+
+    def _time(self, request: Time) -> Answer:
+        until = time.perf_counter() + request.warm
+        while True:
+            self._call()
+            if time.perf_counter() >= until:
+                break
+        samples: list[float] = []
+        until = time.perf_counter() + request.seconds
+        while len(samples) < request.least or time.perf_counter() < until:
+            samples.append(self._one())
+        return Samples(tuple(samples))
+
+    def _one(self) -> float:
+        if self._clock is not None:
+            return self._clock.time_call(self._call)
+        begin = time.perf_counter()
+        self._call()
+        return time.perf_counter() - begin
+
+    def _watch(self, request: Watch) -> Answer:
+        from collage.measure.watching import watched_model
+
+        with watched_model(self._request.path, self._request.inputs, self._request.device) as run:
+            return Watched(*run(request.runs))
+
+
+def _resident() -> int:
+    return int(psutil.Process().memory_info().rss)
+
+
+def main() -> None:
+    """Serve until the other side closes the pipe. Libraries may print what they like: it goes to standard error."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    server = Server()
+    while True:
+        try:
+            request = receive(requests)
+        except EOFError:
+            return
+        send(answers, server.answer(request))
+
+
+if __name__ == "__main__":
+    status = 0
+    try:
+        main()
+    except BaseException:  # reported on standard error; a device in trouble may hang when libraries are unloaded
+        traceback.print_exc()
+        status = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)  # engines' thread pools may take seconds to wind down; nothing is left to be saved

@@ -1,0 +1,210 @@
+"""PlanRunner: placements of one network, each compiled and exported once, and entered as contestants."""
+
+from __future__ import annotations
+
+import random
+import sys
+import tempfile
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import psutil
+
+from collage.backends.base import Backend
+from collage.compile.build import CompiledExecutable, build, build_untouched
+from collage.compile.rewrite import apply
+from collage.cost import Cost
+from collage.deployed.entry import Entry
+from collage.deployed.messages import COMPILED, Load, Watched
+from collage.deployed.protocol import EndToEnd
+from collage.deployed.race import Judge, Race, everybody, race
+from collage.deployed.rivals import Rival
+from collage.errors import CollageError
+from collage.graph.candidates import HOST, CandidatePartition
+from collage.graph.dataflow_graph import DataflowGraph
+from collage.measure.artifact import write_arrays
+from collage.measure.protocol import Protocol
+from collage.measure.watching import Parts
+from collage.progress import Reporter
+
+#: How the names of partitions begin (`collage.compile.rewrite.apply`).
+_PARTITION = "collage_"
+#: Memory that is left alone, as a multiple of what the largest contestant holds.
+_RESERVE = 1.5
+#: A placement: its candidates in execution order; None is TVM's own build of the whole network.
+Placement = Sequence[CandidatePartition] | None
+#: What takes part.
+Entrant = Placement | Rival
+_Key = tuple[CandidatePartition, ...] | Rival | None
+
+
+class PlanRunner:
+    """Compiles, exports and runs placements of one network, and its rivals; all is kept until `close`.
+
+    Parameters
+    ----------
+    module, graph
+        The canonical module and its graph.
+    backends
+        Those that may appear, by name.
+    threads
+        Number of threads of the deployment.
+    inputs, expected
+        What the network is run on, and what a correct contestant gives.
+    protocol
+        How whole networks are timed.
+    device
+        The kind of device that all backends run on.
+    seed
+        Of the order of turns.
+    """
+
+    def __init__(
+        self,
+        module: Any,
+        graph: DataflowGraph,
+        backends: Mapping[str, Backend],
+        threads: int,
+        inputs: Sequence[np.ndarray],
+        expected: Sequence[np.ndarray],
+        reporter: Reporter,
+        protocol: EndToEnd,
+        device: str = "cpu",
+        seed: int = 0,
+    ) -> None:
+        self.module = module
+        self.graph = graph
+        self.backends = backends
+        self.threads = threads
+        self.reporter = reporter
+        self.protocol = protocol
+        self.device = device
+        self._folder = tempfile.TemporaryDirectory(prefix="collage-")
+        self._inputs = write_arrays(tuple(inputs), self.folder, "input")
+        self._expected = write_arrays(tuple(expected), self.folder, "expected")
+        self._entries: dict[_Key, Entry] = {}
+        self._rng = random.Random(seed)
+
+    @property
+    def folder(self) -> Path:
+        """Where exported models lie until `close`."""
+        return Path(self._folder.name)
+
+    @property
+    def fastest(self) -> float:
+        """Seconds of a call of the fastest contestant so far; infinite before there is one."""
+        seen = (e.latency for e in self._entries.values() if e.problem is None and e.latency)
+        return min(seen, default=float("inf"))
+
+    def enter(self, entrants: Mapping[str, Entrant]) -> dict[str, Entry]:
+        """The entry of each; those that are new are compiled, exported, loaded, checked and called once."""
+        found: dict[str, Entry] = {}
+        # Rivals have nothing to compile: they come up meanwhile.
+        for name in sorted(entrants, key=lambda name: not isinstance(entrants[name], Rival)):
+            key = _key(entrants[name])
+            if key not in self._entries:
+                self.reporter.step(f"building {name}", 0)
+                self._entries[key] = self._make(entrants[name])
+                self._entries[key].start()
+            found[name] = self._entries[key]
+        for name, entry in found.items():
+            if not entry.is_loaded:
+                self.reporter.step(f"loading {name}", 0)
+                self.make_room(list(found.values()))
+                entry.ready(self.fastest)
+        return {name: found[name] for name in entrants}
+
+    def race(self, entrants: Mapping[str, Entrant], rounds: int, judge: Judge = everybody) -> Race:
+        """Rounds in which all that run and are right take turns (`collage.deployed.race.race`)."""
+        return race(self.enter(entrants), self.protocol, rounds, self._rng, judge, self.reporter)
+
+    def watch(self, entrant: Entrant) -> Watched | None:
+        """What each call of a placement takes inside the whole; None where it is out."""
+        return self.enter({"": entrant})[""].watch(self.protocol, self.fastest)
+
+    @property
+    def capacity(self) -> int:
+        """How many contestants fit into memory, two at least; any number, before one of them was loaded."""
+        loaded = [entry.resident for entry in self._entries.values() if entry.is_loaded]
+        largest = max((entry.resident for entry in self._entries.values()), default=0)
+        room = psutil.virtual_memory().available + sum(loaded)
+        return max(2, int(room / largest - _RESERVE)) if largest else sys.maxsize
+
+    def make_room(self, wanted: Collection[Entry]) -> None:
+        """End processes until another model fits into memory: those that are not wanted first, the slowest first."""
+        held = sorted((e for e in self._entries.values() if e.is_loaded), key=lambda e: (e in wanted, -e.latency))
+        largest = max((entry.resident for entry in self._entries.values()), default=0)
+        while held and psutil.virtual_memory().available < _RESERVE * largest:
+            held.pop(0).park()
+
+    def forget(self, entrants: Sequence[Entrant]) -> None:
+        """End the processes of entrants that will not be run again, and delete their files."""
+        for entrant in entrants:
+            entry = self._entries.pop(_key(entrant), None)
+            if entry is not None:
+                entry.park()
+                if not isinstance(entrant, Rival):
+                    Path(entry.load.path).unlink(missing_ok=True)
+
+    def _make(self, entrant: Entrant) -> Entry:
+        if isinstance(entrant, Rival):
+            return self._entry(entrant.engine, entrant.path)
+        path = self.folder / f"plan{len(list(self.folder.glob('plan*')))}.so"
+        try:
+            self._compile(entrant).export(path)
+        except CollageError as error:
+            return replace(self._entry(COMPILED, path), problem=Cost.invalid(str(error)))
+        return self._entry(COMPILED, path)
+
+    def _compile(self, placement: Placement) -> CompiledExecutable:
+        if placement is None:
+            return build_untouched(self.module, self.threads, device=self.device)
+        partitioned = apply(self.module, self.graph, placement, self.backends)
+        return build(partitioned, list(self.backends.values()), self.threads)
+
+    def _entry(self, kind: str, path: Path) -> Entry:
+        tolerance = max([Protocol().tolerance, *(backend.tolerance for backend in self.backends.values())])
+        return Entry(Load(kind, str(path), self._inputs, self.threads, self.device), self._expected, tolerance)
+
+    def close(self) -> None:
+        for entry in self._entries.values():
+            entry.park()
+        self._folder.cleanup()
+
+    def __enter__(self) -> PlanRunner:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _key(entrant: Entrant) -> _Key:
+    return entrant if entrant is None or isinstance(entrant, Rival) else tuple(entrant)
+
+
+def partition_seconds(parts: Parts, placement: Sequence[CandidatePartition]) -> tuple[float, ...]:
+    """Seconds of each partition inside the whole, host nodes left out, in execution order; () where the calls are not
+    those of the placement.
+
+    What else the virtual machine calls is counted with the partition before it (with the first one, if there is none
+    before).
+    """
+    count = sum(candidate.backend != HOST for candidate in placement)
+    seconds: list[float] = []
+    early = 0.0
+    for symbol, elapsed in parts:
+        if symbol.startswith(_PARTITION):
+            seconds.append(elapsed)
+        elif seconds:
+            seconds[-1] += elapsed
+        else:
+            early += elapsed
+    if not seconds or len(seconds) != count:
+        return ()
+    return (seconds[0] + early, *seconds[1:])

@@ -1,0 +1,41 @@
+"""How whole networks are timed; part of the key of every end-to-end latency."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class EndToEnd:
+    """Contestants take turns in random order, round after round; each has a process of its own, and the others sleep.
+
+    Attributes
+    ----------
+    calls
+        Calls of a turn, as far as `turn_s` allows.
+    turn_s
+        Seconds that a turn lasts at least, and at most where that is three calls.
+    trial_rounds
+        Rounds of a placement's first appearance, beside the fastest one so far.
+    race_rounds
+        Rounds at most that the race for what ships lasts; who has lost leaves earlier.
+    final_rounds
+        Rounds on fresh samples, of what ships against the two best others.
+    watched_runs
+        Runs with a stopwatch around each call.
+    version
+        Of the procedure itself.
+    """
+
+    calls: int = 5
+    turn_s: tuple[float, float] = (0.02, 0.3)
+    trial_rounds: int = 4
+    race_rounds: int = 24
+    final_rounds: int = 15
+    watched_runs: int = 5
+    version: int = 7
+
+    def as_dict(self) -> dict[str, Any]:
+        """For keys and records."""
+        return {**asdict(self), "turn_s": list(self.turn_s), "span": "deployed"}

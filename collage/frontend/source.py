@@ -1,0 +1,39 @@
+"""The ONNX file behind a network: what rivals of Collage's plans run by themselves."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import onnx
+import tvm
+
+#: Attribute of a loaded module: the path of its ONNX file.
+SOURCE = "collage_source"
+#: Protocol buffers hold no more; larger models have their weights in files of their own.
+_LARGEST = (1 << 31) - 1
+
+
+def onnx_file(model: Any, folder: Path) -> Path | None:
+    """Path of the ONNX file that `collage.load` took a network from; None where it was none, or is gone.
+
+    Parameters
+    ----------
+    model
+        What `collage.load` takes, or what it gave.
+    folder
+        Where an `onnx.ModelProto` is written to.
+    """
+    if isinstance(model, (str, os.PathLike)):
+        return Path(model)
+    if isinstance(model, onnx.ModelProto):
+        if model.ByteSize() > _LARGEST:
+            return None
+        path = folder / "model.onnx"
+        path.write_bytes(model.SerializeToString())
+        return path
+    if isinstance(model, tvm.IRModule) and model.attrs and SOURCE in model.attrs:
+        path = Path(str(model.attrs[SOURCE]))
+        return path if path.is_file() else None
+    return None

@@ -1,0 +1,118 @@
+"""A compiled network watched call by call: what each partition takes inside the whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import tvm
+import tvm_ffi
+from tvm.runtime.vm import VirtualMachine
+
+from collage.measure.clock import clock_of
+from collage.measure.instrument import Span
+from collage.runtime.devices import device_of, upload
+
+#: The calls of a virtual machine in their order: symbol, and median seconds from its beginning to the next one's (of
+#: the last one, to its end).
+Parts = tuple[tuple[str, float], ...]
+#: What TVM's virtual machine calls for a run of calls that is a CUDA graph (`relax.transform.RewriteCUDAGraph`).
+_CAPTURE = "vm.builtin.cuda_graph.run_or_capture"
+_INVOKE = "vm.builtin.invoke_closure"
+
+
+class WatchedModel:
+    """A virtual machine with the stopwatch, which launches call by call what the deployed one has in CUDA graphs.
+
+    An instrument cannot be taken out of a virtual machine again, so that it is one of its own.
+
+    Attributes
+    ----------
+    watched
+        The virtual machine.
+    host_seconds
+        What the host takes for its launches (`collage.measure.clock.DeviceClock`).
+    """
+
+    def __init__(self, module: Any, arguments: Sequence[Any], device: Any) -> None:
+        with _uncaptured():
+            self.watched: Any = VirtualMachine(module, device)
+        self.host_seconds = 0.0
+        self._arguments = arguments
+
+    def call_watched(self) -> None:
+        """Run once."""
+        self.watched["main"](*self._arguments)
+
+
+@contextmanager
+def watched_model(path: str, inputs: Sequence[str], device: str) -> Iterator[Callable[[int], tuple[Parts, Parts]]]:
+    """A function that runs an exported model so often, and gives `parts_of` and `launches_of` of the runs.
+
+    Parameters
+    ----------
+    path
+        Of the exported model, which is loaded in this process already.
+    inputs
+        Paths of `.npy` files.
+    device
+        The kind of device that it runs on.
+    """
+    where, clock = device_of(device), clock_of(device)
+    arguments = [upload(np.load(each), where) for each in inputs]
+    watched = WatchedModel(tvm.runtime.load_module(path), arguments, where)
+    watched.call_watched()
+
+    def run(runs: int) -> tuple[Parts, Parts]:
+        found = [clock.watch_once(watched) for _ in range(runs)]
+        return parts_of(found), launches_of(found)
+
+    yield run
+
+
+def parts_of(watched: Sequence[Sequence[Span]]) -> Parts:
+    """What each call of a network took: median seconds from its beginning to that of the next call, so that what the
+    virtual machine does in between is counted with the call before it.
+    """
+    if not watched or len({tuple(span.symbol for span in run) for run in watched}) != 1 or not watched[0]:
+        return ()
+    ends = [[*(span.begin for span in run[1:]), run[-1].end] for run in watched]
+    seconds = [
+        [end - span.begin for span, end in zip(run, ends_, strict=True)]
+        for run, ends_ in zip(watched, ends, strict=True)
+    ]
+    return tuple((span.symbol, float(m)) for span, m in zip(watched[0], np.median(seconds, axis=0), strict=True))
+
+
+def launches_of(watched: Sequence[Sequence[Span]]) -> Parts:
+    """What the host took to issue each call, median seconds; () where the host is what runs them."""
+    if not watched or len({tuple(span.symbol for span in run) for run in watched}) != 1:
+        return ()
+    seconds = np.median([[span.host for span in run] for run in watched], axis=0)
+    symbols = [span.symbol for span in watched[0]]
+    return tuple(zip(symbols, map(float, seconds), strict=True)) if seconds.any() else ()
+
+
+@contextmanager
+def _uncaptured() -> Iterator[None]:
+    """Virtual machines made inside of this launch CUDA graphs call by call, so that their calls can be watched.
+
+    A virtual machine looks functions up by name once, when it is made.
+    """
+    original = tvm_ffi.get_global_func(_CAPTURE, allow_missing=True)
+    if original is None:
+        yield
+        return
+
+    invoke = tvm_ffi.get_global_func(_INVOKE)
+
+    def run(machine: Any, function: Any, arguments: Any, _index: int, *_shape: Any) -> Any:
+        return invoke(machine, function, *arguments)
+
+    tvm_ffi.register_global_func(_CAPTURE, run, override=True)
+    try:
+        yield
+    finally:
+        tvm_ffi.register_global_func(_CAPTURE, original, override=True)

@@ -1,0 +1,164 @@
+"""A contest from the first trial to what is recorded, with made-up latencies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collage.confirm.contest import SEARCHED, UNTOUCHED
+from collage.confirm.run import Contest
+from collage.cost import Cost
+from collage.deployed.rivals import Rival
+from collage.errors import CollageError
+from collage.records import RecordDatabase
+from collage.testing.problems import candidate, graph_of, problem_of
+from tests.collage.confirm.races import MadeUpRunner
+
+GRAPH = graph_of([[], [0], [1]])
+SECONDS = {"x": 1.0, "y": 1.1, "z": 0.9, "untouched": 9.0, "openvino": 0.95}
+
+
+def placement(backend: str, parts: int = 3) -> list[Any]:
+    if parts == 1:
+        return [candidate(GRAPH, backend, range(3))]
+    return [candidate(GRAPH, backend, [i]) for i in range(3)]
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[RecordDatabase]:
+    with RecordDatabase(tmp_path / "records.db") as opened:
+        yield opened
+
+
+@pytest.fixture
+def rival(tmp_path: Path) -> Rival:
+    path = tmp_path / "model.onnx"
+    path.write_bytes(b"the user's file")
+    return Rival("openvino", path, "2026.4")
+
+
+def contest(
+    database: RecordDatabase,
+    seconds: Mapping[str, float] = SECONDS,
+    rivals: tuple[Rival, ...] = (),
+    slower: float = 1.0,
+) -> tuple[Contest, MadeUpRunner]:
+    runner = MadeUpRunner(seconds, slower)
+    return Contest("network", {}, database, runner, rivals), runner  # type: ignore[arg-type]
+
+
+ALL = {SEARCHED: placement("x"), "y alone": placement("y"), UNTOUCHED: None}
+
+
+def test_what_ships_is_run_again_against_the_best_other_plan_and_the_best_rival(
+    database: RecordDatabase, rival: Rival
+) -> None:
+    found, runner = contest(database, rivals=(rival,))
+    confirmation = found.decide(ALL, found.trial(ALL))
+    assert confirmation.shipped == SEARCHED
+    assert runner.races == [["untouched", "x", "y"], ["openvino", "x", "y"], ["openvino", "x", "y"]]
+    fresh = {c.name for c in confirmation.contestants if c.fresh}
+    assert fresh == {SEARCHED, "y alone", "openvino by itself"}
+    assert confirmation.of("openvino by itself").rival
+    assert confirmation.faster_rival is not None and confirmation.faster_rival.name == "openvino by itself"
+    assert confirmation.of(UNTOUCHED).ratio is None, "it lost in the trial"
+    assert len(confirmation.of(SEARCHED).partition_seconds) == 3
+
+
+def test_a_machine_that_became_slower_does_not_count_against_what_is_tried_later(database: RecordDatabase) -> None:
+    found, runner = contest(database, slower=1.5)
+    first = found.trial(ALL)
+    (later,) = found.trial({SEARCHED: placement("z")}).values()
+    assert runner.races[1] == ["x", "z"], "the fastest of the first trial runs along"
+    assert first[SEARCHED].latency.seconds == pytest.approx(1.0, rel=0.02)
+    assert later.latency.seconds == pytest.approx(0.9, rel=0.03)
+    assert sum(later.partition_seconds) == pytest.approx(0.9, rel=0.03)
+
+
+def test_placements_that_are_equal_are_run_once_and_share_their_numbers(database: RecordDatabase) -> None:
+    found, runner = contest(database)
+    twins = {SEARCHED: placement("x"), "x alone": placement("x"), "y alone": placement("y")}
+    confirmation = found.decide(twins, found.trial(twins))
+    assert all(names == ["x", "y"] for names in runner.races)
+    assert confirmation.shipped == SEARCHED
+    assert confirmation.of("x alone").latency == confirmation.of(SEARCHED).latency
+    found.trial({"again": placement("y")})
+    assert len(runner.races) == 3, "what was tried is known"
+
+
+def test_a_second_run_measures_nothing_and_gives_the_same(database: RecordDatabase, rival: Rival) -> None:
+    first, _ = contest(database, rivals=(rival,))
+    one = first.decide(ALL, first.trial(ALL))
+    second, runner = contest(database, rivals=(rival,))
+    assert second.decide(ALL, second.trial(ALL)) == one and runner.races == []
+    rival.path.write_bytes(b"another file")
+    third, runner = contest(database, rivals=(rival,))
+    third.decide(ALL, third.trial(ALL))
+    assert len(runner.races) == 2, "the trials are known, the contest had another rival"
+
+
+def test_where_not_all_fit_into_memory_they_run_in_heats_beside_an_anchor(database: RecordDatabase) -> None:
+    found, runner = contest(database)
+    runner.capacity = 2
+    trials = found.trial(ALL | {"z alone": placement("z")})
+    assert runner.races == [["x", "y"], ["untouched", "x"], ["x", "z"]]
+    assert trials["z alone"].latency.seconds == pytest.approx(0.9, rel=0.03)
+
+
+def test_what_fails_is_out_with_its_reason_and_nobody_left_is_an_error(database: RecordDatabase) -> None:
+    found, _ = contest(database, {**SECONDS, "x": float("inf")})
+    confirmation = found.decide(ALL, found.trial(ALL))
+    assert confirmation.shipped == "y alone" and confirmation.of(SEARCHED).latency.reason == "crashes"
+    broken, _ = contest(database, {"x": float("inf"), "y": float("inf"), "untouched": float("inf")})
+    broken.network = "another"
+    with pytest.raises(CollageError, match="crashes"):
+        broken.decide(ALL, broken.trial(ALL))
+
+
+def test_the_machines_faults_are_not_recorded(database: RecordDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
+    found, runner = contest(database)
+    entries = MadeUpRunner.enter
+
+    def enter(self: MadeUpRunner, entrants: Mapping[str, Any]) -> dict[str, Any]:
+        made = entries(self, entrants)
+        if "y alone" in made:
+            made["y alone"].problem = Cost.unknown("killed by SIGKILL")
+        return made
+
+    monkeypatch.setattr(MadeUpRunner, "enter", enter)
+    found.trial(ALL)
+    monkeypatch.undo()
+    again, runner = contest(database)
+    again.trial(ALL)
+    assert runner.races, "it is tried again"
+
+
+def test_baselines_whose_costs_are_far_higher_are_not_run_unless_a_rival_shows_that_sums_may_err(
+    database: RecordDatabase, rival: Rival
+) -> None:
+    found, _ = contest(database, rivals=(rival,))
+    backends = ("x", "y", "openvino")
+    problem = problem_of(GRAPH, {c: 1.0 if b == "x" else 2.0 for b in backends for c in placement(b)})
+    plans = {b: problem.partitioning(placement(b)) for b in backends}
+    out = found.hopeless(problem, plans["x"], {f"{b} alone": plans[b] for b in backends})
+    assert set(out) == {"y alone"} and "2 times" in out["y alone"].latency.reason
+
+
+def test_who_wins_the_final_beyond_doubt_ships_with_numbers_of_another_final(database: RecordDatabase) -> None:
+    """The race was won by luck: in the finals the other one is faster."""
+    found, runner = contest(database, {"x": 1.0, "y": 1.05, "untouched": 9.0})
+    run = MadeUpRunner.race
+
+    def race(entrants: Mapping[str, Any], rounds: int, *judge: Any) -> Any:
+        if len(runner.races) == 2:
+            runner.seconds = {"x": 1.0, "y": 0.8, "untouched": 9.0}
+        return run(runner, entrants, rounds, *judge)
+
+    runner.race = race  # type: ignore[method-assign]
+    confirmation = found.decide(ALL, found.trial(ALL))
+    assert confirmation.shipped == "y alone" and len(runner.races) == 4
+    assert confirmation.of(SEARCHED).ratio is not None
+    assert confirmation.of(SEARCHED).ratio[0] == pytest.approx(1.25, rel=0.02)  # type: ignore[index]
