@@ -78,7 +78,11 @@ class _Translation:
                 raise NotImplementedError(f"{node.op_type} ({node.name}) has no translation to PyTorch")
             result = translate(self, node, {a.name: helper.get_attribute_value(a) for a in node.attribute})
             kept = self.known if isinstance(result, np.ndarray) else self.values
-            kept[node.output[0]] = result
+            if len(node.output) == 1:
+                kept[node.output[0]] = result
+                continue
+            for position, name in enumerate(node.output):
+                self.values[name] = self.call(operator.getitem, result, position)
         self.graph.output(tuple(self.value(output.name) for output in self.proto.output))
         return fx.GraphModule(self.root, self.graph)
 
@@ -147,12 +151,14 @@ def _pool(t: _Translation, node: NodeProto, attributes: Attributes) -> Any:
     kernel, strides = list(attributes["kernel_shape"]), list(attributes["strides"])
     largest = node.op_type == "MaxPool"
     counted = bool(attributes.get("count_include_pad", 0))
-    even = list(attributes["pads"][: len(kernel)]) == list(attributes["pads"][len(kernel) :])
+    around = attributes.get("pads", [0] * 2 * len(kernel))
+    even = list(around[: len(kernel)]) == list(around[len(kernel) :])
     if not even and not largest and not counted:
         raise NotImplementedError(f"AveragePool ({node.name}): padding that differs and is not counted")
-    x, pads = _padded(t, t.value(node.input[0]), attributes["pads"], -np.inf if largest else 0.0)
+    x, pads = _padded(t, t.value(node.input[0]), around, -np.inf if largest else 0.0)
     function = getattr(functional, f"{'max' if largest else 'avg'}_pool{len(kernel)}d")
-    return t.call(function, x, kernel, strides, pads, **({} if largest else {"count_include_pad": counted}))
+    more = {} if largest else {"count_include_pad": counted}
+    return t.call(function, x, kernel, strides, pads, ceil_mode=bool(attributes.get("ceil_mode", 0)), **more)
 
 
 def _padded(t: _Translation, x: Any, pads: Sequence[int], filling: float) -> tuple[Any, list[int]]:
@@ -229,6 +235,18 @@ def _cast(t: _Translation, node: NodeProto, attributes: Attributes) -> Any:
     return t.graph.call_method("to", (t.value(node.input[0]), t.element_type(attributes["to"])))
 
 
+def _clip(t: _Translation, node: NodeProto, attributes: Attributes) -> Any:
+    return t.call(torch.clamp, t.value(node.input[0]), *(t.operand(name) for name in node.input[1:]))
+
+
+def _split(t: _Translation, node: NodeProto, attributes: Attributes) -> Any:
+    return t.call(torch.split, t.value(node.input[0]), t.integers(node, 1), int(attributes.get("axis", 0)))
+
+
+def _where(t: _Translation, node: NodeProto, attributes: Attributes) -> Any:
+    return t.call(torch.where, *(t.value(name) for name in node.input))
+
+
 def _unsqueeze(t: _Translation, node: NodeProto, attributes: Attributes) -> Any:
     result = t.value(node.input[0])
     for axis in sorted(t.integers(node, 1)):
@@ -265,6 +283,10 @@ _TRANSLATIONS: Mapping[str, Callable[[_Translation, NodeProto, Attributes], Any]
         "Sub": _binary(operator.sub),
         "Mul": _binary(operator.mul),
         "Div": _binary(operator.truediv),
+        "Pow": _binary(operator.pow),
+        "Clip": _clip,
+        "Split": _split,
+        "Where": _where,
         "Relu": _unary(functional.relu),
         "Tanh": _unary(torch.tanh),
         "Sigmoid": _unary(torch.sigmoid),

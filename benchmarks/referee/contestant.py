@@ -1,28 +1,34 @@
-"""One contestant in a process of its own: `python -m benchmarks.referee.contestant KIND FILE INPUTS.npz THREADS`.
+"""One contestant in a process of its own: `python contestant.py KIND FILE INPUTS.npz THREADS`.
 
 It answers requests, one JSON line each, on standard input with one JSON line each on standard output:
 
     {"run": "outputs.npz"}                -> {"names": [...]}            outputs of one call, saved
     {"time": seconds, "warm": seconds}    -> {"samples": [seconds...]}   calls for so long, after so long a warm-up
 
-Its first line says that it is loaded: {"version", "load_s", "peak_bytes"}.
+Its first line says that it is loaded: {"version", "load_s", "peak_bytes"}; or why not: {"error"}.
+
+It is run as a file, so that PYTHONPATH alone decides which checkout's `collage.runtime` runs a compiled model.
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import resource
+import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 Inputs = Mapping[str, np.ndarray]
 Call = Callable[[], Sequence[Any]]
+_PR_SET_PDEATHSIG = 1
 
 
 def openvino(file: str, inputs: Inputs, threads: int) -> tuple[Call, str]:
@@ -99,16 +105,21 @@ def collage(file: str, inputs: Inputs, threads: int) -> tuple[Call, str]:
     return call, version("collage-tvm")
 
 
-KINDS: Mapping[str, Callable[[str, Inputs, int], tuple[Call, str]]] = {
-    "openvino": openvino,
-    "openvino-default": openvino_default,
-    "onnxruntime": onnxruntime,
-    "torch.compile": torch_compile,
-    "collage": collage,
-}
+KINDS: Mapping[str, Callable[[str, Inputs, int], tuple[Call, str]]] = MappingProxyType(
+    {
+        "openvino": openvino,
+        "openvino-default": openvino_default,
+        "onnxruntime": onnxruntime,
+        "torch.compile": torch_compile,
+        "collage": collage,
+    }
+)
 
 
 def main() -> None:
+    """Load the contestant, call it once, and answer requests until standard input ends."""
+    # A stopped process does not see that its parent is gone.
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     kind, file, inputs_file, threads = sys.argv[1:5]
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # libraries may print what they like
@@ -120,8 +131,13 @@ def main() -> None:
     with np.load(inputs_file) as data:
         inputs = {name: data[name] for name in data.files}
     begin = time.perf_counter()
-    call, library = KINDS[kind](file, inputs, int(threads))
-    call()
+    try:
+        call, library = KINDS[kind](file, inputs, int(threads))
+        call()
+    except Exception as error:  # whatever a library raises is the answer
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        answer(error=f"{type(error).__name__}: {lines[-1] if lines else ''}")
+        return
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     answer(version=library, load_s=time.perf_counter() - begin, peak_bytes=peak)
     for line in sys.stdin:

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
-_RESAMPLES = 4000
+_Ratios = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -20,38 +21,60 @@ class Interval:
 
 
 def ratio_interval(
-    numerator: Sequence[float], denominator: Sequence[float], confidence: float = 0.95, seed: int = 0
+    numerator: Sequence[Sequence[float]],
+    denominator: Sequence[Sequence[float]],
+    confidence: float = 0.95,
+    seed: int = 0,
+    resamples: int = 4000,
 ) -> Interval:
-    """The median over rounds of numerator / denominator, with an interval by the stationary block bootstrap.
+    """The median over rounds of numerator / denominator, with an interval by the bootstrap.
 
     Parameters
     ----------
     numerator, denominator
-        One latency per round each, in seconds; the rounds are the pairs.
+        Of each repetition one latency per round, in seconds; the rounds are the pairs.
     confidence
         Share of intervals that hold the true median.
-    seed
+    seed, resamples
         Of the resampling.
+
+    Raises
+    ------
+    ValueError
+        A repetition has fewer than two rounds, or there is none.
 
     Notes
     -----
-    Politis and Romano, "The Stationary Bootstrap", 1994: blocks of geometric length, n^(1/3) on average, wrapped
-    around the end.
+    Rounds of a repetition are resampled in blocks of geometric length, n^(1/3) on average, wrapped around the end
+    (Politis and Romano, "The Stationary Bootstrap", 1994). Of several repetitions as many are drawn with replacement
+    first (Davison and Hinkley, "Bootstrap Methods and their Application", 1997, section 3.8): fresh processes differ
+    from each other by more than their rounds do.
     """
-    ratios = np.asarray(numerator, dtype=float) / np.asarray(denominator, dtype=float)
-    count = len(ratios)
-    if count < 2:
+    pairs = zip(numerator, denominator, strict=True)
+    ratios = [np.asarray(a, dtype=float) / np.asarray(b, dtype=float) for a, b in pairs]
+    if not ratios or min(map(len, ratios)) < 2:
         raise ValueError("an interval needs two rounds at least")
     rng = np.random.default_rng(seed)
-    begins = rng.random((_RESAMPLES, count)) < 1.0 / max(1.0, count ** (1 / 3))
-    begins[:, 0] = True
-    starts = rng.integers(0, count, (_RESAMPLES, count))
-    rows = np.empty((_RESAMPLES, count), dtype=int)
-    position = starts[:, 0]
-    for column in range(count):
-        position = np.where(begins[:, column], starts[:, column], (position + 1) % count)
-        rows[:, column] = position
-    medians = np.median(ratios[rows], axis=1)
+    width, count = max(map(len, ratios)), len(ratios)
+    drawn = np.full((resamples, count, width), np.nan)
+    for slot in range(count):
+        chosen = rng.integers(0, count, resamples)
+        for repetition, values in enumerate(ratios):
+            rows = np.flatnonzero(chosen == repetition)
+            drawn[rows, slot, : len(values)] = values[_blocks(len(values), len(rows), rng)]
+    medians = np.nanmedian(drawn.reshape(resamples, -1), axis=1)
     tail = (1.0 - confidence) / 2
     low, high = np.quantile(medians, [tail, 1.0 - tail])
-    return Interval(float(np.median(ratios)), float(low), float(high))
+    return Interval(float(np.median(np.concatenate(ratios))), float(low), float(high))
+
+
+def _blocks(count: int, resamples: int, rng: np.random.Generator) -> npt.NDArray[np.int_]:
+    """Positions of rounds, (resamples, count): runs of neighbours."""
+    begins = rng.random((resamples, count)) < 1.0 / max(1.0, count ** (1 / 3))
+    starts = rng.integers(0, count, (resamples, count))
+    positions = np.empty((resamples, count), dtype=int)
+    position = starts[:, 0]
+    for column in range(count):
+        position = np.where(begins[:, column], starts[:, column], (position + 1) % count) if column else position
+        positions[:, column] = position
+    return positions

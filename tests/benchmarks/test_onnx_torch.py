@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 from onnx import ModelProto
 
-from benchmarks.workloads import build, random_inputs
+from benchmarks.workloads import HELD_OUT, build, random_inputs
 from benchmarks.workloads.builder import GraphBuilder
 from benchmarks.workloads.layers import batch_norm, classifier, conv
 
@@ -59,7 +59,7 @@ def check(model: ModelProto) -> None:
     assert error(in_torch(model, inputs, literal=True), expected) < 2e-5
 
 
-@pytest.mark.parametrize("name", ["tiny_resnet", "tiny_bert", "dcgan"])
+@pytest.mark.parametrize("name", ["tiny_resnet", "tiny_bert", "tiny_mobilenet", "tiny_inception", "dcgan"])
 def test_small_networks_agree_with_onnx_runtime(name: str) -> None:
     check(build(name, batch=2))
 
@@ -69,9 +69,16 @@ def test_three_dimensions_and_padding_on_one_side_agree() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", GPU_NETWORKS)
+@pytest.mark.parametrize("name", [*GPU_NETWORKS, *HELD_OUT, "gpt2"])
 def test_networks_agree_with_onnx_runtime(name: str) -> None:
     check(build(name))
+
+
+def test_channels_that_are_split_agree() -> None:
+    b = GraphBuilder("split")
+    first, second = b.op_many("Split", 2, b.input("x", (2, 5, 3)), b.ints(2, 3), axis=1)
+    b.output(b.op("Concat", second, first, axis=1), "y", (2, 5, 3))
+    check(b.finish())
 
 
 def test_layers_are_raised() -> None:

@@ -1,0 +1,181 @@
+"""A race: repetitions of rounds in random order, one process awake at a time."""
+
+from __future__ import annotations
+
+import os
+import random
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import psutil
+
+from benchmarks.referee.process import Contestant, ContestantError, Entry
+from benchmarks.workloads import random_inputs
+
+#: Contestants whose outputs the others' are compared with, where they run; the first of all otherwise.
+_REFERENCE = "onnxruntime"
+#: Samples of a round that are written, evenly spread; medians are of all.
+_KEPT = 50
+
+
+@dataclass(frozen=True)
+class Terms:
+    """How it is raced.
+
+    Attributes
+    ----------
+    rounds
+        Of each repetition.
+    seconds
+        Of calls, per contestant and round; half as long a warm-up comes before.
+    seeds
+        Of the inputs and the order, one for each repetition.
+    threads
+        Of each contestant.
+    """
+
+    rounds: int = 31
+    seconds: float = 0.2
+    seeds: Sequence[int] = (0, 1, 2)
+    threads: int = field(default_factory=lambda: len(os.sched_getaffinity(0)))
+
+
+@dataclass
+class Repetition:
+    """What one repetition measured, JSON-ready.
+
+    Attributes
+    ----------
+    seed, began
+        Of the inputs and the order; when, as ISO time in UTC.
+    medians
+        Contestant -> seconds, one per round.
+    samples
+        Contestant -> seconds of calls, some of each round.
+    errors
+        Contestant -> largest error over the largest value of an output.
+    reference
+        The contestant whose outputs were compared with.
+    facts
+        Contestant -> version, seconds to load and to call once, peak bytes.
+    unavailable
+        Contestant -> why it did not run.
+    machine
+        Load average and share of stolen time in each round.
+    """
+
+    seed: int
+    began: str
+    medians: dict[str, list[float]] = field(default_factory=dict)
+    samples: dict[str, list[list[float]]] = field(default_factory=dict)
+    errors: dict[str, float] = field(default_factory=dict)
+    reference: str = ""
+    facts: dict[str, dict[str, Any]] = field(default_factory=dict)
+    unavailable: dict[str, str] = field(default_factory=dict)
+    machine: list[dict[str, float]] = field(default_factory=list)
+
+    @contextmanager
+    def leaving_out(self, name: str) -> Iterator[None]:
+        """What fails inside leaves the contestant out of the repetition."""
+        try:
+            yield
+        except ContestantError as error:
+            self.unavailable[name] = str(error).removeprefix(f"{name}: ")
+            for found in (self.medians, self.samples, self.errors, self.facts):
+                found.pop(name, None)
+
+
+def race(
+    model: Path, entries: Sequence[Entry], terms: Terms, progress: Callable[[str], None] = lambda line: None
+) -> list[Repetition]:
+    """Race them, each repetition with fresh processes.
+
+    A contestant that cannot be loaded, or ends in the middle, is left out of the repetition, which says why.
+
+    Raises
+    ------
+    ValueError
+        Inputs of the model cannot be made (a dynamic dimension, say).
+    """
+    proto = onnx.load(model, load_external_data=False)
+    found = []
+    for number, seed in enumerate(terms.seeds, 1):
+        progress(f"{model.name}: repetition {number} of {len(terms.seeds)}")
+        with tempfile.TemporaryDirectory(prefix="referee-") as folder, ExitStack() as stack:
+            inputs = Path(folder) / "inputs.npz"
+            np.savez(inputs, **random_inputs(proto, seed))  # type: ignore[arg-type]
+            repetition = Repetition(seed, datetime.now(timezone.utc).isoformat(timespec="seconds"))
+            contestants = []
+            for entry in entries:
+                with repetition.leaving_out(entry.name):
+                    contestant = Contestant.start(entry, inputs, terms.threads)
+                    stack.callback(contestant.close)
+                    contestants.append(contestant)
+                    repetition.facts[entry.name] = {"kind": entry.kind, "file": entry.file.name, **contestant.facts}
+            _compare(contestants, Path(folder), repetition)
+            _rounds(contestants, terms, repetition)
+        found.append(repetition)
+    return found
+
+
+def _rounds(contestants: Sequence[Contestant], terms: Terms, repetition: Repetition) -> None:
+    rng = random.Random(repetition.seed)
+    for _ in range(terms.rounds):
+        contestants = [c for c in contestants if c.name not in repetition.unavailable]
+        before, begin = psutil.cpu_times(), time.perf_counter()
+        for contestant in rng.sample(contestants, len(contestants)):
+            samples: list[float] = []
+            with repetition.leaving_out(contestant.name):
+                samples = contestant.ask(time=terms.seconds, warm=terms.seconds / 2)["samples"]
+            if not samples:
+                continue
+            repetition.medians.setdefault(contestant.name, []).append(float(np.median(samples)))
+            repetition.samples.setdefault(contestant.name, []).append(thinned(samples))
+        steal = getattr(psutil.cpu_times(), "steal", 0.0) - getattr(before, "steal", 0.0)
+        elapsed = (time.perf_counter() - begin) * (os.cpu_count() or 1)
+        repetition.machine.append({"load": round(os.getloadavg()[0], 2), "steal": round(steal / elapsed, 4)})
+
+
+def thinned(samples: Sequence[float]) -> list[float]:
+    """At most `_KEPT` of them, evenly spread, in tenths of a microsecond."""
+    chosen = np.unique(np.linspace(0, len(samples) - 1, _KEPT).round().astype(int))
+    return [round(samples[i], 7) for i in chosen]
+
+
+def _compare(contestants: Sequence[Contestant], folder: Path, repetition: Repetition) -> None:
+    outputs = {}
+    for number, contestant in enumerate(contestants):
+        path = folder / f"{number}.npz"
+        with repetition.leaving_out(contestant.name):
+            contestant.ask(run=str(path))
+            with np.load(path) as data:
+                outputs[contestant.name] = [np.asarray(data[name], dtype=float) for name in data.files]
+    if outputs:
+        repetition.reference = _REFERENCE if _REFERENCE in outputs else next(iter(outputs))
+        repetition.errors = errors(outputs, outputs[repetition.reference])
+
+
+def errors(outputs: Mapping[str, Sequence[np.ndarray]], expected: Sequence[np.ndarray]) -> dict[str, float]:
+    """The largest error of each contestant, relative to the largest value of each output; infinite where it is not a
+    number, or an output has another shape or is missing.
+    """
+    return {name: _largest(found, expected) for name, found in outputs.items()}
+
+
+def _largest(found: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> float:
+    if [a.shape for a in found] != [a.shape for a in expected]:
+        return float("inf")
+    largest = 0.0
+    for ours, right in zip(found, expected, strict=True):
+        scale = float(np.abs(right).max(initial=0.0)) or 1.0
+        error = float(np.abs(ours - right).max(initial=0.0)) / scale
+        largest = max(largest, error if np.isfinite(error) else float("inf"))
+    return largest
