@@ -8,6 +8,8 @@ DEV := $(VENV)/.collage-dev
 TESTS := $(VENV)/.collage-tests
 CUDA := $(VENV)/.collage-cuda
 DEMO := build/unet
+# Of `make bench-suite`.
+REPETITIONS ?= 1 2 3
 # Whose records `make bench-estimators` and `make cost-model` take.
 MACHINE ?= xeon
 RECORDS := benchmarks/records/$(MACHINE)-2-threads
@@ -17,7 +19,7 @@ FOUND := build/estimators/$(MACHINE)
 LEARN = $(BIN)/python -m benchmarks.estimators --models learned --out $(FOUND)/learned.jsonl --keep $(FOUND)/left-out \
 	--end-to-end --records $(NETWORK_LOGS) $(if $(DESIGNED_LOGS),--designed $(DESIGNED_LOGS))
 
-.PHONY: help demo test test-emulation test-slow test-conformance test-cuda lint format bench bench-networks bench-estimators cost-model bench-onnx bench-referee clean
+.PHONY: help demo test test-emulation test-slow test-conformance test-cuda lint format bench bench-networks bench-estimators cost-model bench-onnx bench-referee bench-suite bench-small bench-time clean
 
 help:
 	@echo "make demo              tune a U-Net over all backends, print what runs where, run the compiled model"
@@ -33,6 +35,9 @@ help:
 	@echo "make bench-estimators  evaluate cost models from the committed records (MACHINE=xeon or epyc; a quarter of an hour)"
 	@echo "make cost-model        evaluate, then train the cost model that ships for the MACHINE"
 	@echo "make bench-referee     the demo's model against OpenVINO and ONNX Runtime, each in a process of its own"
+	@echo "make bench-suite       tune and referee all networks, three times (a day; REPETITIONS=1 for one)"
+	@echo "make bench-small       thirty tunes of three networks under a millisecond (hours)"
+	@echo "make bench-time        time to a plan (BEFORE=checkout compares with other sources; half an hour)"
 	@echo "make bench-onnx        the ONNX project's node tests"
 	@echo "make clean             remove build outputs and caches"
 
@@ -107,6 +112,15 @@ bench-onnx: $(DEV)
 
 bench-referee: demo
 	$(BIN)/python -m benchmarks.referee $(DEMO).onnx $(DEMO).so -o $(DEMO).referee.json
+
+bench-suite: $(DEV)
+	for k in $(REPETITIONS); do $(BIN)/python -m benchmarks.referee.suite --folder build/referee --repetition $$k; done
+
+bench-small: $(DEV)
+	$(BIN)/python -m benchmarks.small_networks --folder build/small
+
+bench-time: $(DEV)
+	$(BIN)/python -m benchmarks.time_to_plan --folder build/time $(if $(BEFORE),--checkout $(BEFORE) --checkout .)
 
 clean:
 	rm -rf build .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -16,14 +16,14 @@ from typing import Any
 
 from onnx import ModelProto
 
-from benchmarks.workloads.bert import bert_base, minilm, tiny_bert
+from benchmarks.workloads.bert import bert_base, bert_tiny, minilm, tiny_bert
 from benchmarks.workloads.densenet import densenet121
 from benchmarks.workloads.efficientnet import efficientnet_b0
 from benchmarks.workloads.gan import dcgan
 from benchmarks.workloads.gpt import gpt2
 from benchmarks.workloads.inception import tiny_inception
 from benchmarks.workloads.inputs import random_inputs
-from benchmarks.workloads.mobilenet import mobilenet_v2, tiny_mobilenet
+from benchmarks.workloads.mobilenet import mobilenet_v2, mobilenet_v2_035, tiny_mobilenet
 from benchmarks.workloads.nasnet import nasnet_a_mobile
 from benchmarks.workloads.resnet import resnet18, resnet50, resnet50_3d, resnext50_32x4d, tiny_resnet
 from benchmarks.workloads.rnn import nasrnn
@@ -31,7 +31,7 @@ from benchmarks.workloads.shufflenet import shufflenet_v2_x1_0
 from benchmarks.workloads.squeezenet import squeezenet1_1
 from benchmarks.workloads.unet import unet
 
-__all__ = ["HELD_OUT", "MORE", "NAMES", "SMALL", "WORKLOADS", "build", "builders", "random_inputs"]
+__all__ = ["HELD_OUT", "MORE", "NAMES", "QUICK", "SMALL", "WORKLOADS", "build", "builders", "random_inputs"]
 
 #: The networks of the benchmark, by name.
 WORKLOADS: Mapping[str, Callable[..., ModelProto]] = MappingProxyType(
@@ -64,6 +64,11 @@ HELD_OUT: Mapping[str, Callable[..., ModelProto]] = MappingProxyType(
     }
 )
 
+#: Networks that take less than a millisecond, where the overhead of a call counts (`benchmarks.small_networks`).
+QUICK: Mapping[str, Callable[..., ModelProto]] = MappingProxyType(
+    {"tiny_inception": tiny_inception, "mobilenet_v2_035": mobilenet_v2_035, "bert_tiny": bert_tiny}
+)
+
 #: Small relatives of the first ten, for tests that have to be quick; no part of the benchmark.
 SMALL: Mapping[str, Callable[..., ModelProto]] = MappingProxyType(
     {"tiny_resnet": tiny_resnet, "tiny_mobilenet": tiny_mobilenet, "tiny_bert": tiny_bert}
@@ -90,4 +95,4 @@ def build(name: str, **options: Any) -> ModelProto:
 
 def builders() -> dict[str, Callable[..., ModelProto]]:
     """All networks by name: what makes each of them."""
-    return {**WORKLOADS, **MORE, **HELD_OUT, **SMALL}
+    return {**WORKLOADS, **MORE, **HELD_OUT, **QUICK, **SMALL}

@@ -1,4 +1,5 @@
-"""BERT encoders (Devlin et al. 2019): BERT-base, a 6-layer MiniLM (Wang et al. 2020) and a tiny one.
+"""BERT encoders (Devlin et al. 2019): BERT-base, a 6-layer MiniLM (Wang et al. 2020), BERT-tiny (Turc et al. 2019) and
+one for tests.
 
 As Hugging Face's BertModel exports: three int64 inputs, embeddings by Gather, an additive mask made of the attention
 mask, linear maps as MatMul and Add, LayerNormalization, GELU by Erf, the pooler's output beside the last hidden state.
@@ -39,6 +40,11 @@ def bert_base(batch: int = 1, seed: int = 0, sequence: int = 128, dtype: str = "
 def minilm(batch: int = 1, seed: int = 0, sequence: int = 128, dtype: str = "float32") -> ModelProto:
     """MiniLM-L6-H384: 6 layers, 384 wide, 12 heads, 22.7 million parameters."""
     return _encoder("minilm", _Config(6, 384, 12, 1536, sequence), batch, seed, dtype)
+
+
+def bert_tiny(batch: int = 1, seed: int = 0, sequence: int = 64, dtype: str = "float32") -> ModelProto:
+    """BERT-tiny, uncased: 2 layers, 128 wide, 2 heads, 4.4 million parameters."""
+    return _encoder("bert_tiny", _Config(2, 128, 2, 512, sequence), batch, seed, dtype)
 
 
 def tiny_bert(batch: int = 1, seed: int = 0, sequence: int = 16, dtype: str = "float32") -> ModelProto:

@@ -32,12 +32,27 @@ _MOBILENET_V2 = (
     _Stage(6, 160, 3, 2),
     _Stage(6, 320, 1, 1),
 )
+#: Channels times 0.35, rounded to multiples of 8.
+_MOBILENET_V2_035 = (
+    _Stage(1, 8, 1, 1),
+    _Stage(6, 8, 2, 2),
+    _Stage(6, 16, 3, 2),
+    _Stage(6, 24, 4, 2),
+    _Stage(6, 32, 3, 1),
+    _Stage(6, 56, 3, 2),
+    _Stage(6, 112, 1, 1),
+)
 _TINY = (_Stage(1, 8, 1, 1), _Stage(4, 12, 2, 2))
 
 
 def mobilenet_v2(batch: int = 1, seed: int = 0, dtype: str = "float32") -> ModelProto:
     """MobileNetV2 on (batch, 3, 224, 224): 52 convolutions, 3.5 million parameters, 1000 logits."""
     return _mobilenet("mobilenet_v2", (batch, 3, 224, 224), _MOBILENET_V2, (32, 1280), 1000, seed, dtype)
+
+
+def mobilenet_v2_035(batch: int = 1, seed: int = 0, dtype: str = "float32") -> ModelProto:
+    """MobileNetV2 of 0.35 times the width on (batch, 3, 96, 96): 52 convolutions, 1.7 million parameters."""
+    return _mobilenet("mobilenet_v2_035", (batch, 3, 96, 96), _MOBILENET_V2_035, (16, 1280), 1000, seed, dtype)
 
 
 def tiny_mobilenet(batch: int = 1, seed: int = 0, dtype: str = "float32") -> ModelProto:

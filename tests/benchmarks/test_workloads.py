@@ -14,7 +14,7 @@ import pytest
 from numpy.typing import NDArray
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
-from benchmarks.workloads import HELD_OUT, MORE, NAMES, SMALL, build, random_inputs
+from benchmarks.workloads import NAMES, SMALL, build, builders, random_inputs
 from benchmarks.workloads.__main__ import main
 
 #: Learnt parameters: torchvision's counts, Keras's for NASNet, Hugging Face's for the transformers, PyTorch's example's
@@ -35,6 +35,8 @@ PARAMETERS = {
     "shufflenet_v2_x1_0": 2_278_604,
     "efficientnet_b0": 5_288_548,
     "densenet121": 7_978_856,
+    "mobilenet_v2_035": 1_677_128,
+    "bert_tiny": 4_385_920,
     "unet": 31_037_633 - 961,  # of the usual PyTorch one, which has biases in transposed and in the last convolutions
 }
 CONVOLUTIONS = {
@@ -49,6 +51,7 @@ CONVOLUTIONS = {
     "shufflenet_v2_x1_0": 56,
     "efficientnet_b0": 81,
     "densenet121": 120,
+    "mobilenet_v2_035": 52,
 }
 #: Without a publication.
 TINY = (*SMALL, "tiny_inception")
@@ -231,7 +234,7 @@ def test_command_line_writes_the_model(tmp_path: Path, capsys: pytest.CaptureFix
     main(["tiny_resnet", "-o", str(path), "--batch", "2", "--seed", "7"])
     assert onnx.load(path) == build("tiny_resnet", batch=2, seed=7)
     main(["--list"])
-    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[1:]] == [*NAMES, *MORE, *HELD_OUT, *SMALL]
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[1:]] == list(builders())
 
 
 @pytest.mark.parametrize("arguments", [[], ["resnet51"], ["tiny_resnet", "-o", "no/such/folder/model.onnx"]])

@@ -1,0 +1,115 @@
+"""Tuning as a user does it: `collage tune` in a process of its own, timed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+_ROOT = Path(__file__).resolve().parents[2]
+
+
+class TuningError(Exception):
+    """`collage tune` failed; the message has its last lines."""
+
+
+@dataclass(frozen=True)
+class Checkout:
+    """A tree of Collage's sources to tune with, and to run what it compiled.
+
+    Attributes
+    ----------
+    root
+        Its folder.
+    """
+
+    root: Path = _ROOT
+
+    def environment(self) -> dict[str, str]:
+        """Environment in which `import collage` finds this tree, ahead of what is installed."""
+        path = os.pathsep.join(filter(None, [str(self.root), os.environ.get("PYTHONPATH")]))
+        return {**os.environ, "PYTHONPATH": path, "PYTHONSAFEPATH": "1"}
+
+    def register(self) -> None:
+        """Write the tree's entry points beside its packages, where they are missing: the plug-ins of the installed
+        tree would be taken otherwise.
+        """
+        if not list(self.root.glob("*.egg-info")):
+            command = [sys.executable, "-c", "from setuptools import setup; setup()", "-q", "egg_info"]
+            subprocess.run(command, cwd=self.root, check=True, stdout=subprocess.DEVNULL)
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What a tune left behind.
+
+    Attributes
+    ----------
+    library
+        The compiled model.
+    seconds
+        From start to end of the process: time to a plan.
+    plan
+        The plan's file, parsed.
+    """
+
+    library: Path
+    seconds: float
+    plan: Mapping[str, Any]
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What a report holds, JSON-ready."""
+        return {
+            "seconds": round(self.seconds, 1),
+            "choice": self.plan.get("choice"),
+            "ships": ships(self.plan),
+            "estimator": self.plan.get("estimator"),
+            "notes": self.plan.get("notes", []),
+        }
+
+
+def ships(plan: Mapping[str, Any]) -> dict[str, int]:
+    """Backend -> partitions of what ships, most first; the host's nodes are left out. TVM's own build has none."""
+    used = Counter(partition["backend"] for partition in plan.get("partitions", []))
+    used.pop("host", None)
+    return dict(used.most_common())
+
+
+def tune(model: Path, library: Path, records: Path, options: Sequence[str], checkout: Checkout | None = None) -> Tuned:
+    """Run `collage tune MODEL -o LIBRARY`.
+
+    Parameters
+    ----------
+    records
+        Database; made where it does not exist.
+    options
+        More of the command's options.
+    checkout
+        The tree to run; None is this one.
+
+    Raises
+    ------
+    TuningError
+        The command failed.
+    """
+    checkout = checkout or Checkout()
+    plan = library.with_suffix(".plan.json")
+    files = [str(model.resolve()), "-o", str(library.resolve()), "--plan", str(plan.resolve())]
+    command = [sys.executable, "-m", "collage.cli.main", "tune", *files, "--records", str(records.resolve()), *options]
+    begin = time.monotonic()
+    done = subprocess.run(
+        command, cwd=checkout.root, env=checkout.environment(), capture_output=True, text=True, check=False
+    )
+    seconds = time.monotonic() - begin
+    if done.returncode:
+        last = (done.stderr.strip() or done.stdout.strip()).splitlines()[-5:]
+        raise TuningError(f"tuning {model.name} ended with status {done.returncode}: {' | '.join(last)}")
+    return Tuned(library, seconds, json.loads(plan.read_text()))
