@@ -127,7 +127,10 @@ class Backend(ABC):
         from collage.runtime.native import engine_module
 
         blobs = {str(f.attrs["global_symbol"]): self.engine_blob(f) for f in functions}
-        return [engine_module(self.engine_name, blobs, self.engine_options(int(options["threads"])))]
+        settings = self.engine_options(int(options["threads"]))
+        if options.get("alone"):
+            settings |= self.alone_options()
+        return [engine_module(self.engine_name, blobs, settings)]
 
     def tune(self, modules: Iterable[Any], threads: int, progress: Progress = lambda _: None) -> None:  # noqa: B027
         """Tune the kernels of partitioned modules, where `tune_trials` asks for it; each kernel once.
@@ -163,6 +166,10 @@ class Backend(ABC):
     def engine_options(self, threads: int) -> dict[str, Any]:
         """Settings handed to the engine."""
         return {"threads": threads}
+
+    def alone_options(self) -> dict[str, Any]:
+        """More of them for a model in which no other pool of threads works: what slows others may be on."""
+        return {}
 
     def __repr__(self) -> str:
         return f"<Backend {self.name}>"

@@ -18,6 +18,7 @@ from tvm import relax
 import collage
 from collage.backends.base import Backend
 from collage.backends.lowering import Lowering
+from collage.compile.deployment import as_metadata, deployment_of
 from collage.compile.lowering import lowering_of
 from collage.errors import CodegenError, CollageError, last_line
 from collage.files import replacing
@@ -120,8 +121,15 @@ def build(
     by_name = {backend.name: backend for backend in backends}
     engines = [by_name[name].engine_name for name in codegen_names(partitioned) if by_name[name].makes_blobs]
     device = device_of_backends(by_name.values())
-    info = _metadata(partitioned, threads, device, {"engines": engines, **(metadata or {})})
-    executable = compile_partitioned(partitioned, by_name.values(), threads, [native.metadata_module(info)])
+    more: dict[str, Any] = {"engines": engines, **(metadata or {})}
+    alone = False
+    if device == "cpu":
+        deployment = deployment_of(partitioned, by_name)
+        alone, more["runtime"] = deployment.alone, as_metadata(deployment)
+    info = _metadata(partitioned, threads, device, more)
+    executable = compile_partitioned(
+        partitioned, by_name.values(), threads, [native.metadata_module(info)], alone=alone
+    )
     return CompiledExecutable(executable, info)
 
 
@@ -157,12 +165,14 @@ def compile_partitioned(
     scheduled: bool = True,
     called: Iterable[Backend] = (),
     graph: bool = True,
+    alone: bool = False,
 ) -> Any:
     """Run each backend's code generator, lower and compile the rest by TVM, and carry further runtime modules along.
 
     `scheduled=False` leaves native kernels plain: slow, for references. `called` are backends whose partitions are in
     the module already as calls of packed functions. `graph`: on an accelerator, capture calls in a graph where all of
-    the plan's backends allow it.
+    the plan's backends allow it. `alone`: the only pool of threads at work will be an engine's
+    (`Backend.alone_options`).
 
     Raises
     ------
@@ -176,7 +186,8 @@ def compile_partitioned(
     inside = [by_name[name] for name in used] + list(called)
     try:
         if used:
-            module = relax.transform.RunCodegen({name: {"threads": threads} for name in used})(module)
+            options = {"threads": threads, "alone": int(alone)}
+            module = relax.transform.RunCodegen({name: options for name in used})(module)
             # The backends' modules own their weights; TVM would store them a second time.
             module = module.without_attr("const_name_to_constant")
         lowering = lowering_of(device_of_backends(by_name.values()), threads, list(by_name.values()))

@@ -77,7 +77,7 @@ def unpack(blob: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     for name, entry in header["tensors"].items():
         if data + entry["offset"] + entry["bytes"] > len(blob):
             raise CompiledModelError(f"the blob of a partition is truncated: tensor {name}")
-        dtype = _dtype(entry["dtype"])
+        dtype = numpy_dtype(entry["dtype"])
         flat = np.frombuffer(blob, dtype, entry["bytes"] // dtype.itemsize, data + entry["offset"])
         tensors[name] = flat.reshape(entry["shape"])
     return header, tensors
@@ -101,7 +101,7 @@ def with_choice(blob: bytes, chosen: Mapping[str, Any]) -> bytes:
     return pack({**header, "choice": dict(chosen)}, tensors)
 
 
-def _dtype(name: str) -> np.dtype[Any]:
+def numpy_dtype(name: str) -> np.dtype[Any]:
     """NumPy's dtype of this name; ml_dtypes has those that NumPy lacks."""
     try:
         return np.dtype(name)

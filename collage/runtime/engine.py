@@ -23,7 +23,15 @@ Run = Callable[..., None]
 
 
 class Engine(ABC):
-    """One engine."""
+    """One engine.
+
+    Attributes
+    ----------
+    any_address
+        Whether its functions take tensors at any address that suits their elements; others get multiples of 64 bytes.
+    """
+
+    any_address: bool = False
 
     @abstractmethod
     def create(self, blob: bytes, options: Mapping[str, Any]) -> Run:
@@ -84,10 +92,19 @@ class PackageEngine(FunctionEngine):
         The name that is imported.
     install
         How to install it.
+    any_address
+        As of `Engine`.
     """
 
-    def __init__(self, function: Callable[[bytes, Mapping[str, Any]], Run], package: str, install: str) -> None:
+    def __init__(
+        self,
+        function: Callable[[bytes, Mapping[str, Any]], Run],
+        package: str,
+        install: str,
+        any_address: bool = False,
+    ) -> None:
         super().__init__(function)
+        self.any_address = any_address
         self._package = package
         self._install = install
 

@@ -3,31 +3,41 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
-import tvm
-from tvm.runtime.vm import VirtualMachine
+import tvm_ffi
 
 from collage.errors import CompiledModelError, ModelInputError
 from collage.runtime import engines
-from collage.runtime.devices import device_of, tensor_on
-from collage.runtime.library_file import is_cut_off
+from collage.runtime.arguments import Argument, Staging, empty
+from collage.runtime.bound import BoundCall, Buffers, check_outputs
+from collage.runtime.library_file import is_compiled_model, is_cut_off
 from collage.runtime.tensor_spec import TensorSpec
-from collage.runtime.threads import configure_threads
+from collage.runtime.threads import ensure_threads, prepare_threads
+from collage.runtime.tvm_library import load_runtime_library
 
-#: Kernels are compiled for buffers aligned like TVM's own; a NumPy array that is not gets copied once.
-_ALIGNMENT = 64
+#: TVM's device type of a CPU, and its allocator that keeps memory for the next call.
+_CPU, _POOLED = 1, 2
 
 
 class CompiledModel:
     """A network that runs. Call it with one array per input, in the order of the graph's inputs.
 
-    NumPy arrays and anything that speaks DLPack are taken; float arrays are used without a copy when they are
-    contiguous and aligned. One output comes back as an array, several as a tuple; they are DLPack-capable NumPy
-    arrays that own their memory.
+    NumPy arrays and anything that speaks DLPack are taken, and used without a copy where the kernels that read them
+    can: contiguous and writeable, and aligned to 64 bytes unless engines alone read them. One output comes back as an
+    array, several as a tuple. They are NumPy arrays that own their memory: it is used for other results only after the
+    last reference to it is gone. `bind` makes calls on buffers that stay the same.
+
+    Threads may share a model: one call runs at a time, the others wait. Several models in one process are
+    independent. A process that was forked after a model was loaded cannot call it, and is told so: the threads of the
+    engines stayed behind.
 
     A model for an accelerator copies arrays there and results back. When one of the inputs is a tensor on that device
     already (of TVM, PyTorch, CuPy, ...), such inputs are used in place, and the results are TVM tensors that stay
@@ -46,13 +56,28 @@ class CompiledModel:
     def __init__(self, module: Any, metadata: dict[str, Any]) -> None:
         self.metadata = metadata
         self.device = str(metadata.get("device", "cpu"))
-        self._device = device_of(self.device)
         self.inputs = tuple(TensorSpec(name, tuple(shape), dtype) for name, shape, dtype in metadata["inputs"])
         self.outputs = tuple(TensorSpec(name, tuple(shape), dtype) for name, shape, dtype in metadata["outputs"])
-        configure_threads(metadata["threads"])
+        facts = metadata.get("runtime", {})  # files of before have none: then nothing is known
+        anywhere = facts.get("any_address", ())
+        self._arguments = [Argument(spec, i in anywhere) for i, spec in enumerate(self.inputs)]
+        self._pool_threads = int(metadata["threads"]) if "tvm" in facts.get("pools", ["tvm"]) else None
+        prepare_threads(metadata["threads"])
         engines.register()
-        self.vm = VirtualMachine(module, self._device)
-        self._main = self.vm["main"]
+        self._module = module  # TVM unloads a library with its last reference
+        self._machine = module["vm_load_executable"]()
+        if self.device == "cpu":
+            self._machine["vm_initialization"](_CPU, 0, _POOLED)
+        else:
+            from collage.runtime.devices import device_of
+
+            self._device = device_of(self.device)
+            kind, index = int(self._device.dlpack_device_type()), int(self._device.index)
+            self._machine["vm_initialization"](kind, index, _POOLED, _CPU, 0, _POOLED)
+        self._main = self._machine["main"]
+        self._direct = _direct(module, facts.get("direct"))
+        self._lock = Lock()
+        self._process = os.getpid()
 
     def __call__(self, *inputs: Any) -> Any:
         """Run the network once.
@@ -61,73 +86,151 @@ class CompiledModel:
         ------
         ModelInputError
             Wrong number of inputs, wrong shape, or wrong dtype.
+        CompiledModelError
+            The process was forked after the model was loaded.
         """
-        matched = self._matched(inputs)
+        if len(inputs) != len(self._arguments):
+            expected = ", ".join(map(str, self.inputs))
+            raise ModelInputError(f"the model takes {len(self.inputs)} inputs ({expected}), {len(inputs)} were given")
         if self.device != "cpu":
-            return self._call_on_device(matched)
-        results = self.run([self.to_tensor(value, info) for value, info in matched])
-        arrays = tuple(np.from_dlpack(r) for r in results)
-        return arrays[0] if len(arrays) == 1 else arrays
+            return self._call_on_device(inputs)
+        self._prepare()
+        with self._lock:
+            tensors = [argument.tensor(value) for argument, value in zip(self._arguments, inputs, strict=True)]
+            result = self._main(*tensors)
+            if isinstance(result, tvm_ffi.Tensor):
+                return _as_array(result, tensors)
+            return tuple([_as_array(tensor, tensors) for tensor in result])
 
-    def _call_on_device(self, matched: Sequence[tuple[Any, TensorSpec]]) -> Any:
-        there = [tensor_on(value, self._device) for value, _ in matched]
-        for tensor, (_, info) in zip(there, matched, strict=True):
-            if tensor is not None:
-                _check(tuple(int(d) for d in tensor.shape), str(tensor.dtype), info)
-        tensors = [
-            tensor if tensor is not None else self.to_tensor(value, info).copyto(self._device)
-            for tensor, (value, info) in zip(there, matched, strict=True)
-        ]
+    def bind(self, inputs: Sequence[Any] | None = None, outputs: Sequence[Any] | None = None) -> BoundCall:
+        """A call on buffers that stay the same: it checks nothing and allocates nothing.
+
+        Parameters
+        ----------
+        inputs
+            One array per input, read where it is at every call; None allocates them, to be filled by the caller.
+        outputs
+            One array per output, contiguous and writeable, written at every call; None allocates them.
+
+        Raises
+        ------
+        ModelInputError
+            A wrong number of arrays, a wrong shape or dtype, an output that is not contiguous or not writeable, or
+            outputs that overlap each other or inputs.
+        CompiledModelError
+            The model runs on an accelerator: there, tensors on the device are used in place by an ordinary call.
+
+        Notes
+        -----
+        Where kernels cannot use an array in place, its values are copied at every call: an input that is not aligned to
+        64 bytes and is read by a kernel of TVM's, and the outputs of a model of several partitions. Arrays that were
+        allocated here are aligned.
+        """
+        if self.device != "cpu":
+            raise CompiledModelError(
+                "buffers are bound for models on the CPU: give an ordinary call tensors on the device"
+            )
+        direct = self._direct
+        anywhere = direct is None or direct.any_address
+        targets = [Argument(spec, anywhere, "output") for spec in self.outputs]
+        taken = Buffers(self._arguments, [empty(spec) for spec in self.inputs] if inputs is None else inputs)
+        given = Buffers(targets, [empty(spec) for spec in self.outputs] if outputs is None else outputs)
+        check_outputs(taken, given)
+        tensors, copied = taken.staged()
+        if direct is not None and None not in given.tensors:
+            run = partial(self._run_direct, direct.function, direct.ordered(tensors, given.tensors), copied)
+        else:
+            run = partial(self._run_and_copy, tensors, copied, given.arrays)
+        return BoundCall(inputs or taken.arrays, outputs or given.arrays, run)
+
+    def run(self, tensors: Sequence[Any]) -> list[Any]:
+        """Run on TVM tensors that are known to fit; the outputs are TVM tensors. No checks of them, no copies."""
+        self._prepare()
+        with self._lock:
+            result = self._main(*tensors)
+        return [result] if isinstance(result, tvm_ffi.Tensor) else list(result)
+
+    def _run_direct(self, function: Any, tensors: Sequence[Any], copied: Sequence[tuple[Staging, np.ndarray]]) -> None:
+        self._prepare()
+        with self._lock:
+            for stage, array in copied:
+                stage.filled(array)
+            function(*tensors)
+
+    def _run_and_copy(
+        self, tensors: Sequence[Any], copied: Sequence[tuple[Staging, np.ndarray]], outputs: Sequence[np.ndarray]
+    ) -> None:
+        self._prepare()
+        with self._lock:
+            for stage, array in copied:
+                stage.filled(array)
+            result = self._main(*tensors)
+            results = [result] if isinstance(result, tvm_ffi.Tensor) else result
+            for output, tensor in zip(outputs, results, strict=True):
+                np.copyto(output, np.from_dlpack(tensor))
+
+    def _prepare(self) -> None:
+        """What comes before every call."""
+        if os.getpid() != self._process:
+            raise CompiledModelError(
+                "the model was loaded before this process was forked, and its threads are not here: load it after the "
+                'fork, or start processes by "spawn"'
+            )
+        if self._pool_threads is not None:
+            ensure_threads(self._pool_threads)
+
+    def _call_on_device(self, inputs: Sequence[Any]) -> Any:
+        from collage.runtime.devices import tensor_on, upload
+
+        there = [tensor_on(value, self._device) for value in inputs]
+        tensors = []
+        for tensor, argument, value in zip(there, self._arguments, inputs, strict=True):
+            if tensor is None:
+                tensor = upload(argument.array(value), self._device)
+            else:
+                argument.check(tuple(int(d) for d in tensor.shape), str(tensor.dtype))
+            tensors.append(tensor)
         results = self.run(tensors)
         if all(tensor is None for tensor in there):
             results = [result.numpy() for result in results]
         return results[0] if len(results) == 1 else tuple(results)
 
-    def run(self, tensors: Sequence[Any]) -> list[Any]:
-        """Run on TVM tensors that are known to fit; the outputs are TVM tensors. No checks, no copies."""
-        result = self._main(*tensors)
-        return [result] if isinstance(result, tvm.runtime.Tensor) else list(result)
 
-    def _matched(self, inputs: Sequence[Any]) -> list[tuple[Any, TensorSpec]]:
-        if len(inputs) != len(self.inputs):
-            expected = ", ".join(str(info) for info in self.inputs)
-            raise ModelInputError(f"the model takes {len(self.inputs)} inputs ({expected}), {len(inputs)} were given")
-        return list(zip(inputs, self.inputs, strict=True))
+@dataclass(frozen=True)
+class _Direct:
+    """The one partition of a model that is nothing else: its engine's function, and which inputs and outputs of the
+    model its arguments are.
+    """
 
-    @staticmethod
-    def to_tensor(value: Any, info: TensorSpec) -> Any:
-        """A TVM tensor on the value's memory where that is possible, on a copy where it is not."""
-        if isinstance(value, tvm.runtime.Tensor):
-            _check(tuple(int(d) for d in value.shape), str(value.dtype), info)
-            return value
-        array = value if isinstance(value, np.ndarray) else _as_array(value, info)
-        _check(array.shape, str(array.dtype), info)
-        aligned = array.ctypes.data % _ALIGNMENT == 0
-        if array.flags.c_contiguous and array.flags.writeable and aligned and array.size and array.dtype != np.bool_:
-            return tvm.runtime.from_dlpack(array)
-        return tvm.runtime.tensor(np.ascontiguousarray(array).reshape(info.shape))
+    function: Any
+    inputs: Sequence[int]
+    outputs: Sequence[int]
+    any_address: bool
+
+    def ordered(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[Any]:
+        """The arguments of the function."""
+        return [*(inputs[i] for i in self.inputs), *(outputs[i] for i in self.outputs)]
 
 
-def _as_array(value: Any, info: TensorSpec) -> np.ndarray:
-    if hasattr(value, "__dlpack__"):
-        return np.from_dlpack(value)
-    if isinstance(value, (bool, int, float, list, tuple)):
-        try:
-            return np.asarray(value, dtype=info.dtype)
-        except ValueError as error:
-            raise ModelInputError(f"input {info.name}: {error}") from error
-    raise ModelInputError(f"input {info.name}: {type(value).__name__} is neither a NumPy array nor a DLPack tensor")
+def _direct(module: Any, facts: Mapping[str, Any] | None) -> _Direct | None:
+    if facts is None:
+        return None
+    function = module.get_function(facts["symbol"], query_imports=True)
+    return _Direct(function, facts["inputs"], facts["outputs"], facts["any_address"])
 
 
-def _check(shape: tuple[int, ...], dtype: str, info: TensorSpec) -> None:
-    if shape != info.shape:
-        raise ModelInputError(f"input {info.name} has shape {list(shape)}, the model takes {list(info.shape)}")
-    if dtype != info.dtype:
-        raise ModelInputError(f"input {info.name} has dtype {dtype}, the model takes {info.dtype}")
+def _as_array(result: Any, arguments: Sequence[Any]) -> np.ndarray:
+    """An output as an array that owns its memory: one that is an input, or a view of one, is copied."""
+    array = np.from_dlpack(result)
+    address = result.data_ptr()
+    return array.copy() if any(argument.data_ptr() == address for argument in arguments) else array
 
 
 def load(path: str | Path) -> CompiledModel:
-    """Load a model that `CompiledModel`'s compiling side exported.
+    """Load a model that was exported by Collage's compiling side.
+
+    A compiled model is a program: loading it runs code of the file. Whether Collage wrote it is looked up in the file
+    before anything of it runs, which protects from mistakes, not from malice.
 
     Raises
     ------
@@ -137,11 +240,14 @@ def load(path: str | Path) -> CompiledModel:
     file = Path(path)
     if not file.is_file():
         raise CompiledModelError(f"{file}: {'is a directory' if file.is_dir() else 'no such file'}")
+    if is_cut_off(file):
+        raise CompiledModelError(f"{file}: its end is missing: copy or compile the model again")
+    if not is_compiled_model(file):
+        raise CompiledModelError(f"{file}: not a model compiled by Collage")
+    load_runtime_library()
     engines.register()
     try:
-        if is_cut_off(file):
-            raise CompiledModelError(f"{file}: its end is missing: copy or compile the model again")
-        module = tvm.runtime.load_module(str(file.resolve()))
+        module = tvm_ffi.load_module(str(file.resolve()))
         describe = module.get_function("collage_metadata", query_imports=True)
     except (RuntimeError, ValueError, AttributeError, OSError) as error:
         raise CompiledModelError(f"{file}: not a model compiled by Collage ({_first_line(error)})") from error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from collage.backends.onnx.base import OnnxBackend
 
@@ -13,3 +13,7 @@ class ONNXRuntimeBackend(OnnxBackend):
     name: ClassVar[str] = "onnxruntime"
     priority: ClassVar[int] = 20
     distribution: ClassVar[str] = "onnxruntime"
+
+    def alone_options(self) -> dict[str, Any]:
+        """Its threads spin while they wait, as ONNX Runtime has it by default."""
+        return {"spin": True}

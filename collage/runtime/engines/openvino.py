@@ -231,4 +231,4 @@ def _compile(model: Any, threads: int) -> Any:
     return compiled
 
 
-ENGINE = PackageEngine(create, "openvino", "`pip install collage-tvm[openvino]`")
+ENGINE = PackageEngine(create, "openvino", "`pip install collage-tvm[openvino]`", any_address=True)

@@ -1,4 +1,4 @@
-"""A shared library that was cut off is found out before the loader kills the process."""
+"""A shared library that was cut off, or is not ours, is found out before the loader maps it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from collage.runtime.library_file import is_cut_off
+import collage.runtime
+from collage.errors import CompiledModelError
+from collage.runtime.library_file import is_compiled_model, is_cut_off
+from tests.collage.runtime.conftest import Models
 
 
 @pytest.fixture(scope="module")
@@ -46,3 +49,34 @@ def test_a_library_without_its_section_table_is_judged_by_its_segments(library: 
 def test_other_files_are_left_to_the_loader(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(content)
     assert not is_cut_off(tmp_path / "x")
+
+
+def test_a_compiled_model_is_known(models: Models) -> None:
+    assert is_compiled_model(models("openvino")) and is_compiled_model(models("tvm"))
+
+
+@pytest.mark.parametrize("content", [b"", b"\x7fEL", b"not a library at all", b"\x7fELF\x02\x01" + bytes(58)])
+def test_other_files_are_no_models(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(content)
+    assert not is_compiled_model(tmp_path / "x")
+
+
+def test_a_library_whose_tables_lead_nowhere_is_no_model(library: bytes, tmp_path: Path) -> None:
+    spoilt = bytearray(library)
+    spoilt[0x28:0x30] = b"\xff" * 7 + b"\x7f"
+    (tmp_path / "x.so").write_bytes(spoilt)
+    assert not is_compiled_model(tmp_path / "x.so")
+
+
+def test_nothing_of_a_foreign_library_runs(tmp_path: Path) -> None:
+    """Its initialiser would leave a file."""
+    trace = tmp_path / "trace"
+    (tmp_path / "a.c").write_text(
+        "#include <stdio.h>\n"
+        f'__attribute__((constructor)) static void begin(void) {{ fclose(fopen("{trace}", "w")); }}\n'
+    )
+    command = [shutil.which("cc") or "gcc", "-shared", "-fPIC", "-o", tmp_path / "a.so", tmp_path / "a.c"]
+    subprocess.run(command, check=True)
+    with pytest.raises(CompiledModelError, match="not a model compiled by Collage"):
+        collage.runtime.load(tmp_path / "a.so")
+    assert not trace.exists()
