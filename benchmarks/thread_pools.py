@@ -96,6 +96,7 @@ def available() -> list[str]:
 
 def convolution(name: str, threads: int, channels: int, seed: int) -> Callable[[], Any]:
     """A 3x3 convolution of a 56x56 image on a backend, compiled as Collage ships it."""
+    import tvm
     from tvm import relax
 
     from collage import plugins
