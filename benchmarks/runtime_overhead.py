@@ -218,6 +218,14 @@ def rows(engine: str, contestants: Sequence[Contestant], seed: int) -> list[dict
     return result
 
 
+def as_markdown(what: str, row: Mapping[str, Any]) -> str:
+    """A line of the table."""
+    low, high = row["interval_us"]
+    more = f"{row['more_us']:.1f} [{low:.1f}, {high:.1f}]"
+    cells = [what, row["way"], f"{row['latency_us'] / 1e3:.3f}", more, f"{row['load_s']:.2f}", f"{row['peak_mib']:.0f}"]
+    return f"| {' | '.join(cells)} |"
+
+
 def main() -> None:
     if sys.argv[1:2] == ["--contestant"]:
         way, engine, file, inputs, threads = sys.argv[2:]
@@ -247,12 +255,7 @@ def main() -> None:
                 found = rows(engine, race(model, compiled, engine, folder / "inputs.npz", options), options.seed)
                 report.setdefault(model.stem, []).extend(found)
                 for row in found:
-                    print(
-                        f"| {model.stem}, {engine} | {row['way']} | {row['latency_us'] / 1e3:.3f} | {row['more_us']:.1f} "
-                        f"[{row['interval_us'][0]:.1f}, {row['interval_us'][1]:.1f}] | {row['load_s']:.2f} | "
-                        f"{row['peak_mib']:.0f} |",
-                        flush=True,
-                    )
+                    print(as_markdown(f"{model.stem}, {engine}", row), flush=True)
     if options.out:
         options.out.write_text(json.dumps(report, indent=1) + "\n")
 
