@@ -7,6 +7,9 @@
 `estimate` for the candidates that matter, and those are measured, unless they are recorded already. When the budget is
 spent, what is asked for has its predicted cost, with the reason "predicted". A searcher that asks for everything at
 once has its first workloads measured, as far as the budget goes.
+
+A model of another machine errs by a level, and its intervals are too narrow here. So it is adapted first, by a few
+measurements of the network's own workloads (`CostModel.adapted`), which count as any other.
 """
 
 from __future__ import annotations
@@ -33,6 +36,9 @@ from estimators.cost_model.shipped import nearest
 from estimators.learned import LearnedEstimator
 from estimators.measured import MeasuredEstimator
 
+#: How many workloads a model of another machine is adapted by, about; and by how many at least.
+CALIBRATION, LEAST_CALIBRATION = 60, 30
+
 _Key = tuple[str, str, tuple[tuple[str, tuple[int, ...]], ...], int]
 
 
@@ -42,7 +48,7 @@ class ActiveEstimator(CostEstimator):
     Parameters
     ----------
     model
-        A fitted `CostModel`, or the path of a saved one, for this device; None is the one that ships with Collage.
+        A fitted `CostModel`, or the path of a saved one; None is the one that ships with Collage and is nearest.
     records
         A database or the path of one; None is the default one in the user's cache folder.
     protocol
@@ -70,7 +76,7 @@ class ActiveEstimator(CostEstimator):
     budget_
         What of the budget is used.
     learned_
-        Predicts what is not measured.
+        Predicts what is not measured; adapted when bounds are first asked for.
     measurer_
         Measures the rest.
     """
@@ -100,6 +106,7 @@ class ActiveEstimator(CostEstimator):
         self.measured = measured
         self.device = device
         self.reporter = reporter
+        self._learned: LearnedEstimator | None = None
 
     def bind(self, records: RecordDatabase, reporter: Reporter) -> CostEstimator:
         bound = self.with_params(
@@ -132,8 +139,11 @@ class ActiveEstimator(CostEstimator):
             A parameter is out of its range. CollageError: the model cannot be read, or is of another device.
         """
         self._check()
-        known = self._recorded(workloads)
+        known = self._known(workloads)
         self.budget_.offered.update(_key(w) for w in workloads if _key(w) not in known)
+        if self._learned is None:
+            self._learned = self._adapted(workloads)
+            known = self._known(workloads)
         predicted = iter(self._predicted([w for w in workloads if _key(w) not in known]))
         return [
             _around(known[_key(w)], 0.0) if _key(w) in known else _around(next(predicted), self.widening)
@@ -144,7 +154,7 @@ class ActiveEstimator(CostEstimator):
         """One cost per workload: recorded, measured, or predicted when the budget is spent; raises as `bounds`."""
         self._check()
         state = self.budget_
-        costs = self._recorded(workloads)
+        costs = self._known(workloads)
         missing = {_key(w): w for w in workloads if _key(w) not in costs}
         limit = self._limit()
         for key in missing:
@@ -153,25 +163,58 @@ class ActiveEstimator(CostEstimator):
                 state.measures[key] = not spent
         chosen = {key: w for key, w in missing.items() if state.measures[key]}
         rest = {key: w for key, w in missing.items() if not state.measures[key]}
-        if chosen:
-            began = time.monotonic()
-            costs.update(zip(chosen, self.measurer_.estimate(list(chosen.values())), strict=True))
-            state.seconds += time.monotonic() - began
+        costs.update(self._measure(chosen))
         costs.update(zip(rest, self._predicted(list(rest.values())), strict=True))
         return [costs[_key(w)] for w in workloads]
 
     def notes(self, workloads: Collection[Workload]) -> list[str]:
         """Of the model, for those workloads that had no record when they were asked for."""
         asked = self.budget_.offered | set(self.budget_.measures)
-        return self.learned_.notes([w for w in workloads if _key(w) in asked])
+        facts = self.learned_.model_.training_
+        adapted = [
+            f"costs are predicted by the model of another machine ({facts['learned_on']}), adapted to this one by "
+            f"{facts['calibration']['records']} measurements"
+            for _ in range(self.budget_.adapted)
+        ]
+        return [*adapted, *self.learned_.notes([w for w in workloads if _key(w) in asked])]
 
     @cached_property
     def budget_(self) -> Budget:
         return Budget()
 
-    @cached_property
+    @property
     def learned_(self) -> LearnedEstimator:
-        return LearnedEstimator(self.model, fallback=_NothingKnown(), device=self.device)
+        return self._learned or LearnedEstimator(self.model, fallback=_NothingKnown(), device=self.device)
+
+    def _adapted(self, workloads: Sequence[Workload]) -> LearnedEstimator:
+        """What predicts these workloads. Some are measured for it where the model is of another machine."""
+        backends = tuple(sorted({workload.backend.name for workload in workloads}))
+        learned = LearnedEstimator(self.model, _NothingKnown(), self.device, backends)
+        if not workloads or learned.foreign_ is None:
+            return learned
+        model, state = learned.model_, self.budget_
+        chosen = {_key(w): w for w in calibration_set(model, workloads)}
+        known = self._known(list(chosen.values()))
+        room = max(0, int(min(self._limit() - sum(state.measures.values()), len(chosen))))
+        missing = dict([(key, w) for key, w in chosen.items() if key not in known][:room])
+        state.measures.update(dict.fromkeys(missing, True))
+        known.update(self._measure(missing))
+        finite = {w: known[key] for key, w in chosen.items() if key in known and known[key].seconds > 0}
+        finite = {w: cost for w, cost in finite.items() if cost.is_finite}
+        if len(finite) < LEAST_CALIBRATION:
+            return learned
+        state.adapted = True
+        fingerprint, described = learned.foreign_
+        return LearnedEstimator(model.adapted(finite, fingerprint, described), _NothingKnown(), fingerprint)
+
+    def _measure(self, chosen: Mapping[_Key, Workload]) -> dict[_Key, Cost]:
+        if not chosen:
+            return {}
+        began = time.monotonic()
+        costs = dict(zip(chosen, self.measurer_.estimate(list(chosen.values())), strict=True))
+        self.budget_.seconds += time.monotonic() - began
+        self.budget_.costs.update(costs)
+        return costs
 
     def _check(self) -> None:
         if not 0.0 <= self.share <= 1.0:
@@ -187,13 +230,15 @@ class ActiveEstimator(CostEstimator):
     def _seconds_limit(self) -> float:
         return math.inf if self.seconds is None else self.seconds
 
-    def _recorded(self, workloads: Sequence[Workload]) -> dict[_Key, Cost]:
+    def _known(self, workloads: Sequence[Workload]) -> dict[_Key, Cost]:
         """What is known without measuring anything."""
-        if self.measured is not None or not workloads:
-            return {}
-        cached = CachedEstimator(self.records, protocol=self.protocol)
-        costs = zip(workloads, cached.estimate(workloads), strict=True)
-        return {_key(w): cost for w, cost in costs if not cost.is_unknown}
+        measured = self.budget_.costs
+        known = {key: measured[key] for key in map(_key, workloads) if key in measured}
+        others = [w for w in workloads if _key(w) not in known]
+        if self.measured is None and others:
+            recorded = zip(others, CachedEstimator(self.records, protocol=self.protocol).estimate(others), strict=True)
+            known.update((_key(w), cost) for w, cost in recorded if not cost.is_unknown)
+        return known
 
     @cached_property
     def measurer_(self) -> CostEstimator:
@@ -215,13 +260,35 @@ class Budget:
         Workloads whose bounds were asked for, and that could be measured.
     measures
         Whether each workload that was asked for is measured; asked again, the answer is the same.
+    costs
+        What was measured.
     seconds
         That measuring took.
+    adapted
+        Whether the model was adapted to this machine.
     """
 
     offered: set[_Key] = field(default_factory=set)
     measures: dict[_Key, bool] = field(default_factory=dict)
+    costs: dict[_Key, Cost] = field(default_factory=dict)
     seconds: float = 0.0
+    adapted: bool = False
+
+
+def calibration_set(model: CostModel, workloads: Sequence[Workload]) -> list[Workload]:
+    """About `CALIBRATION` workloads that the model knows, of all sizes: structures, evenly spaced by their predicted
+    latency, each on every backend that takes it, so that they are measured side by side.
+    """
+    known = [w for w in dict.fromkeys(workloads) if w.backend.name in model.backends_]
+    structures: dict[str, list[Workload]] = {}
+    smallest: dict[str, float] = {}
+    for workload, seconds in zip(known, model.predict(known).tolist(), strict=True):
+        structures.setdefault(workload.structure, []).append(workload)
+        smallest[workload.structure] = min(seconds, smallest.get(workload.structure, math.inf))
+    ordered = sorted(structures, key=lambda structure: (smallest[structure], structure))
+    count = min(len(ordered), math.ceil(CALIBRATION * len(ordered) / max(1, len(known))))
+    places = {round(i * (len(ordered) - 1) / max(1, count - 1)) for i in range(count)}
+    return [workload for place in sorted(places) for workload in structures[ordered[place]]]
 
 
 class _NothingKnown(CostEstimator):

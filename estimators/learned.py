@@ -47,6 +47,8 @@ class LearnedEstimator(Trainable):
     ----------
     model_
         The model that predicts, read when it is first needed.
+    foreign_
+        The machine to predict for, where the model is of another one.
     """
 
     def __init__(
@@ -80,11 +82,10 @@ class LearnedEstimator(Trainable):
             The model cannot be read, or is of another device or set of backends.
         """
         model = self.model_
-        device = self._fingerprint()
-        if device != model.device_ and self.model is not None:
+        if self.foreign_ is not None and self.model is not None:
             raise CollageError(
-                f"the cost model is of device {model.device_} and this is {device}: train one on records of this "
-                "machine, or adapt it to a few of them (`collage train LOGS -o cost.json --calibrate MODEL`)"
+                f"the cost model is of device {model.device_} and this is {self.foreign_[0]}: train one on records of "
+                "this machine, or adapt it to a few of them (`collage train LOGS -o cost.json --calibrate MODEL`)"
             )
         known = [i for i, w in enumerate(workloads) if w.backend.name in model.backends_ or self.fallback is None]
         costs: dict[int, Cost] = {}
@@ -134,7 +135,7 @@ class LearnedEstimator(Trainable):
         if not predicted:
             return []
         model, count, notes = self.model_, len(predicted), []
-        if self._fingerprint() != model.device_:
+        if self.foreign_ is not None:
             machine = model.device_info_.get("model") or model.device_
             notes.append(
                 f"costs are predicted by the model that ships with Collage, of another machine ({machine}): "
@@ -155,8 +156,12 @@ class LearnedEstimator(Trainable):
             return self.model
         return shipped(self._device(), self.backends) if self.model is None else CostModel.load(self.model)
 
-    def _fingerprint(self) -> str:
-        return str(self._device()["fingerprint"])
+    @cached_property
+    def foreign_(self) -> tuple[str, Mapping[str, Any]] | None:
+        """Fingerprint and description of the machine to predict for, where the model is of another one."""
+        device = self._device()
+        fingerprint = str(device["fingerprint"])
+        return None if fingerprint == self.model_.device_ else (fingerprint, device)
 
     def _device(self) -> Mapping[str, Any]:
         device = describe_device() if self.device is None else self.device

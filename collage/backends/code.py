@@ -128,10 +128,9 @@ def closure(roots: Iterable[str]) -> list[Path]:
         if path is None:
             raise FileNotFoundError(f"no source file of module {name}")
         seen[name] = path
-        tree = _parsed(path)
-        waiting.extend(_imported(tree, name, path))
-        texts = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant))
-        named.update(((path.parent, t), None) for t in texts if isinstance(t, str) and t.endswith(_NATIVE))
+        imported, sources = _mentioned(name, path)
+        waiting.extend(imported)
+        named.update(((path.parent, source), None) for source in sources)
     folders = {path.parent for path in seen.values()}
     native = (source for folder, name in named for source in _sources(folder, name, folders))
     return sorted({*seen.values(), *_included(native)})
@@ -171,8 +170,12 @@ def _file_of(name: str) -> Path | None:
 
 
 @cache
-def _parsed(path: Path) -> ast.Module:
-    return ast.parse(path.read_text())
+def _mentioned(name: str, path: Path) -> tuple[Sequence[str], Sequence[str]]:
+    """The modules that a module imports, and the C++ sources that it names; backends have most modules in common."""
+    tree = ast.parse(path.read_text())
+    texts = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant))
+    sources = [text for text in texts if isinstance(text, str) and text.endswith(_NATIVE)]
+    return list(dict.fromkeys(_imported(tree, name, path))), sources
 
 
 def _imported(tree: ast.Module, name: str, path: Path) -> Iterator[str]:

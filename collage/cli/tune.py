@@ -104,6 +104,9 @@ def tune(
     )
     started = time.monotonic()
     with quiet(verbose) as terminal:
+        from collage.measure.helper import import_tvm_without_torch
+
+        import_tvm_without_torch()  # an ONNX file has no use for PyTorch, which takes seconds
         from collage.cli.progress_bar import ProgressBar, duration
         from collage.partitioner import partition
         from collage.records import RecordDatabase, default_path

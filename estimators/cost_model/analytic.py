@@ -14,7 +14,6 @@ from typing import Annotated, Any
 
 import msgspec
 import numpy as np
-from scipy.optimize import nnls  # type: ignore[import-untyped]
 
 from estimators.features.columns import FIRST_COLUMN, WORK, WORK_NAMES
 
@@ -47,6 +46,8 @@ class Analytic:
     @classmethod
     def fit(cls, work: np.ndarray, log_seconds: np.ndarray, weights: np.ndarray) -> Analytic:
         """Fit to workloads: their work, latencies and weights."""
+        from scipy.optimize import nnls  # type: ignore[import-untyped]  # only fitting needs it
+
         seen = work.max(axis=0) > 0
         given, seconds = work[:, seen], np.exp(log_seconds)
         factors = 1.0 / seconds

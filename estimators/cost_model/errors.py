@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.stats import spearmanr  # type: ignore[import-untyped]
 
 from collage.estimate import ErrorReport, ErrorRow
 from estimators.cost_model.data.training_set import TrainingSet
@@ -29,6 +28,8 @@ def error_report(data: TrainingSet, held_out: HeldOut) -> ErrorReport:
 
 def _row(name: str, truth: np.ndarray, predicted: np.ndarray, half: np.ndarray) -> ErrorRow:
     """From log seconds and half-widths in the logarithm."""
+    from scipy.stats import spearmanr  # type: ignore[import-untyped]  # as sklearn in `estimators.cost_model.fit`
+
     error = np.abs(np.exp(predicted - truth) - 1.0)
     ranked = len(truth) > 2 and np.ptp(truth) > 0 and np.ptp(predicted) > 0
     return ErrorRow(

@@ -11,7 +11,6 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from sklearn.model_selection import GroupKFold
 
 from estimators.cost_model.backend import BackendModel, LatencyModel, TrainingRange
 from estimators.cost_model.conformal import conformal_quantile, group_weights
@@ -168,6 +167,8 @@ def _folds(groups: np.ndarray, designed: np.ndarray) -> list[tuple[np.ndarray, n
     """Folds of whole networks, over which designed blocks are spread; of single workloads where there is but one
     network, and nothing else.
     """
+    from sklearn.model_selection import GroupKFold  # takes a second to import, and predicting has no need of it
+
     networks = np.flatnonzero(~designed)
     found = len(np.unique(groups[networks]))
     parts = np.arange(len(groups)) % _FOLDS

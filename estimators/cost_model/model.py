@@ -13,12 +13,13 @@ from __future__ import annotations
 import copy
 import importlib.metadata
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from collage.cost import Cost
 from collage.errors import CollageError
 from collage.estimate import Configurations, ErrorReport, Workload
 from collage.plugins import Parameterised
@@ -140,26 +141,54 @@ class CostModel(Parameterised):
                 "the records were not measured as those that the cost model was learned from: calibrate it with "
                 "records of the default measuring protocol"
             )
+        model = self._of_device(newest.key.device, dict(newest.device or {}), _facts_of(data))
+        tasks = [_task_of_record(record) for record in data.records]
+        model.held_out_ = model._calibrate(tasks, names, data.log_seconds)
+        model.training_set_ = replace(data, groups=np.arange(len(names)))
+        return model
+
+    def adapted(self, costs: Mapping[Workload, Cost], device: str, device_info: Mapping[str, Any]) -> CostModel:
+        """This model, adapted to the machine on which a few workloads were measured, however they were measured; this
+        one stays as it is.
+
+        Parameters
+        ----------
+        costs
+            Finite ones, of backends that the model knows.
+        device, device_info
+            Fingerprint of the machine, and what records say of it.
+        """
+        self._require_fitted()
+        tasks, names = self._asked(list(costs))
+        facts = {"records": len(costs), "threads": sorted({workload.threads for workload in costs})}
+        model = self._of_device(device, dict(device_info), facts)
+        model._calibrate(tasks, names, np.log([cost.seconds for cost in costs.values()]))
+        model.training_set_ = model.held_out_ = None
+        return model
+
+    def _of_device(self, device: str, device_info: dict[str, Any], calibration: dict[str, Any]) -> CostModel:
+        """This model, on another machine, for which it is not calibrated yet."""
         model = copy.copy(self)
-        model.device_, model.device_info_ = newest.key.device, dict(newest.device or {})
-        model.calibrations_ = {}
-        table = model._table([_task_of_record(record) for record in data.records])
-        predicted, half = model._predict_table(table, names)
+        model.device_, model.device_info_, model.calibrations_ = device, device_info, {}
+        learned_on = str(self.device_info_.get("model") or self.device_)
+        model.training_ = {**self.training_, "calibration": calibration, "learned_on": learned_on}
+        return model
+
+    def _calibrate(self, tasks: Sequence[Task], names: np.ndarray, log_seconds: np.ndarray) -> HeldOut:
+        """Fit the calibration of each backend; returns the prediction of each task by the others."""
+        table = self._table(tasks)
+        predicted, half = self._predict_table(table, names)
         without = np.zeros(len(names))
-        general, of_all = Calibration.fit(table, predicted, half, data.log_seconds, self.coverage)
+        general, of_all = Calibration.fit(table, predicted, half, log_seconds, self.coverage)
         for name in self.backends_:
             chosen = np.flatnonzero(names == name)
-            model.calibrations_[name], without[chosen] = general, of_all[chosen]
+            self.calibrations_[name], without[chosen] = general, of_all[chosen]
             if len(chosen) >= LEAST_PER_CALIBRATION:
-                model.calibrations_[name], without[chosen] = Calibration.fit(
-                    table.take(chosen), predicted[chosen], half[chosen], data.log_seconds[chosen], self.coverage
+                self.calibrations_[name], without[chosen] = Calibration.fit(
+                    table.take(chosen), predicted[chosen], half[chosen], log_seconds[chosen], self.coverage
                 )
-        widening = np.array([model.calibrations_[name].widening for name in names])
-        learned_on = str(self.device_info_.get("model") or self.device_)
-        model.training_ = {**self.training_, "calibration": _facts_of(data), "learned_on": learned_on}
-        model.training_set_ = replace(data, groups=np.arange(len(names)))
-        model.held_out_ = HeldOut(without, widening * half)
-        return model
+        widening = np.array([self.calibrations_[name].widening for name in names])
+        return HeldOut(without, widening * half)
 
     def predict(self, items: Items) -> np.ndarray:
         """Seconds of each workload (or of the workload of each record).

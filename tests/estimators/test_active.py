@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 from collage.cost import PREDICTED, Cost
+from collage.errors import CollageError
 from collage.estimate import CostEstimator, Workload
 from collage.records import Record
-from estimators.active import ActiveEstimator
+from collage.runtime.device_info import DeviceInfo
+from estimators.active import CALIBRATION, ActiveEstimator, calibration_set
 from estimators.cost_model.model import CostModel
 from tests.estimators.test_learned import model, records, workload
 
@@ -77,3 +79,60 @@ def test_a_backend_that_the_model_does_not_know_may_cost_anything(model: CostMod
 def test_wrong_parameters_are_named(model: CostModel, options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"share|widened"):
         active(model, **options).estimate([])
+
+
+class Slower(Counted):
+    """Everything takes three times as long as the model says."""
+
+    def __init__(self, model: CostModel) -> None:
+        super().__init__()
+        self.model = model
+
+    def estimate(self, workloads: Sequence[Workload]) -> list[Cost]:
+        super().estimate(workloads)
+        return [Cost(3.0 * float(seconds), samples=5) for seconds in self.model.predict(workloads)]
+
+
+@pytest.fixture
+def elsewhere(model: CostModel) -> ActiveEstimator:
+    """On a machine that is not the model's, with the same instruction sets."""
+    there = DeviceInfo("cpu", "Another", tuple(model.device_info_["features"]), 2, 0, "Linux", "x86_64")
+    return ActiveEstimator(model, measured=Slower(model), device=there, least=70, share=0.0)
+
+
+def test_a_model_of_another_machine_is_adapted_by_a_few_measurements(
+    elsewhere: ActiveEstimator, model: CostModel, records: list[Record]
+) -> None:
+    asked, measured = some(records, 500), elsewhere.measured
+    assert isinstance(measured, Slower)
+    bounds = elsewhere.bounds(asked)
+    chosen = list(measured.asked)
+    assert CALIBRATION <= len(chosen) <= 70 < len(asked) and elsewhere.budget_.adapted
+    for one, (low, high), seconds in zip(asked, bounds, model.predict(asked), strict=True):
+        assert math.sqrt(low * high) == pytest.approx(3.0 * seconds, rel=0.1)
+        assert (low == high) == (one in chosen), "of what was measured the cost is known"
+    elsewhere.estimate(asked)
+    elsewhere.bounds(asked)
+    assert len(measured.asked) == 70, "the calibration counts, and is done once"
+    assert "of another machine" in elsewhere.notes(asked)[0] and "adapted" in elsewhere.notes(asked)[0]
+
+
+def test_too_few_measurements_adapt_nothing(elsewhere: ActiveEstimator, records: list[Record]) -> None:
+    elsewhere.least = 10
+    with pytest.raises(CollageError, match="the cost model is of device"):
+        elsewhere.bounds(some(records, 500))
+    assert not elsewhere.budget_.adapted
+
+
+def test_the_calibration_set_is_of_all_sizes_and_has_every_backend_of_a_structure(
+    model: CostModel, records: list[Record]
+) -> None:
+    asked = some(records, 500)
+    chosen = calibration_set(model, asked)
+    structures = {w.structure for w in chosen}
+    assert {w for w in asked if w.structure in structures} == set(chosen)
+    every, ours = (sorted(model.predict(workloads)) for workloads in (asked, chosen))
+    assert ours[0] <= every[len(every) // 10] and ours[-1] >= every[-len(every) // 10]
+    assert calibration_set(model, asked[::-1]) != [] and calibration_set(model, []) == []
+    few = some(records, 5)
+    assert set(calibration_set(model, few)) == set(few)
