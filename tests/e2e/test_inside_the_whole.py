@@ -30,8 +30,8 @@ def test_every_partition_of_a_placement_that_ran_has_its_seconds(tuned: Tuned) -
     shipped = tuned.plan.confirmation.of(tuned.plan.choice)
     assert len(shipped.partition_seconds) == count
     assert all(seconds > 0 for seconds in shipped.partition_seconds)
-    # The same calls, once as parts and once as a whole: far more than what noise does would be another quantity.
-    assert 0.2 <= sum(shipped.partition_seconds) / shipped.latency.seconds <= 3.0
+    # The whole is called from Python, which takes longer than this small network does: the parts have an upper bound.
+    assert sum(shipped.partition_seconds) <= 3.0 * shipped.latency.seconds
 
 
 def test_a_plan_says_what_was_searched_and_run_on_the_way(tuned: Tuned) -> None:
