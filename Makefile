@@ -19,7 +19,7 @@ FOUND := build/estimators/$(MACHINE)
 LEARN = $(BIN)/python -m benchmarks.estimators --models learned --out $(FOUND)/learned.jsonl --keep $(FOUND)/left-out \
 	--end-to-end --records $(NETWORK_LOGS) $(if $(DESIGNED_LOGS),--designed $(DESIGNED_LOGS))
 
-.PHONY: help demo test test-emulation test-slow test-conformance test-cuda lint format bench bench-networks bench-estimators cost-model bench-onnx bench-referee bench-suite bench-small bench-time clean
+.PHONY: help demo test test-emulation test-slow test-conformance test-cuda lint format bench bench-networks bench-estimators bench-shipped cost-model bench-onnx bench-referee bench-suite bench-small bench-time clean
 
 help:
 	@echo "make demo              tune a U-Net over all backends, print what runs where, run the compiled model"
@@ -33,6 +33,7 @@ help:
 	@echo "make bench             growth of enumeration and search with the size of the network"
 	@echo "make bench-networks    tune all ten networks (hours)"
 	@echo "make bench-estimators  evaluate cost models from the committed records (MACHINE=xeon or epyc; a quarter of an hour)"
+	@echo "make bench-shipped     what \`learned\` ships against what \`measured\` ships, on networks held out (hours)"
 	@echo "make cost-model        evaluate, then train the cost model that ships for the MACHINE"
 	@echo "make bench-referee     the demo's model against OpenVINO and ONNX Runtime, each in a process of its own"
 	@echo "make bench-suite       tune and referee all networks, three times (a day; REPETITIONS=1 for one)"
@@ -98,14 +99,18 @@ bench-networks: $(DEV)
 bench-estimators: $(DEV)
 	@mkdir -p $(FOUND)
 	$(if $(word 2,$(NETWORK_LOGS)),$(BIN)/python -m benchmarks.repeatability $(wordlist 1,2,$(NETWORK_LOGS)))
+	$(if $(word 2,$(NETWORK_LOGS)),$(BIN)/python -m benchmarks.estimators.ceiling --records $(NETWORK_LOGS))
 	$(BIN)/python -m benchmarks.estimators --models roofline,ridge,nearest --out $(FOUND)/baselines.jsonl --records $(NETWORK_LOGS)
-	$(LEARN)
+	$(LEARN) --beside $(FOUND)/baselines.jsonl
 	$(BIN)/python -m benchmarks.active --models $(FOUND)/left-out --end-to-end --records $(NETWORK_LOGS)
 	$(BIN)/python -m benchmarks.transfer benchmarks/records/xeon-1-thread.jsonl.gz
 	$(BIN)/python -m benchmarks.transfer benchmarks/records/epyc-2-threads.jsonl.gz --threads 2 --model estimators/data/xeon.json.gz
 
 cost-model: $(DEV)
 	$(LEARN) --ship estimators/data/$(MACHINE).json.gz
+
+bench-shipped: $(DEV)
+	$(BIN)/python -m benchmarks.estimators.shipped --training $(NETWORK_LOGS) $(DESIGNED_LOGS)
 
 bench-onnx: $(DEV)
 	for backend in tvm openvino onnxruntime; do $(BIN)/python -m benchmarks.onnx_node_tests --backend $$backend; done

@@ -2,10 +2,12 @@
 
 Each network in turn is left out: a model is trained on the records of the others, and predicts the latencies of the
 left-out network's candidates. The table compares the learned model with the roofline alone, a ridge regression on the
-same features and the nearest recorded neighbour; MAPE is the mean absolute percentage error. Then placements are
-searched with the predicted costs, and charged with the recorded ones (`--end-to-end`, on the machine of the records,
-runs both placements interleaved). Goals: regret of at most 1.03 in the median and 1.10 at worst, and under 2 s for
-placing ResNet-50 and BERT by prediction alone.
+same features and the nearest recorded neighbour; MAPE is the mean absolute percentage error. How well candidates of
+each network are ordered is told beside (Spearman), and `benchmarks.estimators.ceiling` tells what a perfect model would
+reach against the same truth. Then placements are searched with the predicted costs, and charged with the recorded ones
+(`--end-to-end`, on the machine of the records, runs both placements interleaved; what is shipped after confirmation is
+compared by `benchmarks.estimators.shipped`). Goals: regret of at most 1.03 in the median and 1.10 at worst, and under
+2 s for placing ResNet-50 and BERT by prediction alone.
 
 What was found is written network by network (`--out`), and the same command goes on where it was interrupted.
 """
@@ -21,9 +23,9 @@ from typing import Any
 
 from rich.console import Console
 
-from benchmarks.estimators.evaluation import MODELS, Evaluation, accuracy_table, placement_table, ship
+from benchmarks.estimators.evaluation import MODELS, Evaluation, accuracy_table, placement_table, ranking_table, ship
 from benchmarks.estimators.networks import ELSEWHERE, Key, Network, belongings_of, measured_here, recorded_candidates
-from benchmarks.estimators.results import Results
+from benchmarks.estimators.results import Results, read_rows
 from benchmarks.workloads import NAMES
 from collage.backends.resolve import resolve_backends
 from collage.errors import CollageError
@@ -68,6 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--threads", type=int, default=2, help="of the records to use")
     parser.add_argument("--end-to-end", action="store_true", help="run the placements too")
     parser.add_argument("--keep", type=Path, help="folder to save the learned models in (for `benchmarks.active`)")
+    parser.add_argument("--beside", type=Path, help="results of other models (an earlier --out), for Spearman's table")
     parser.add_argument("--out", type=Path, default=Path("build/estimators.jsonl"), help="rows as JSON lines")
     options = parser.parse_args(arguments)
     models = options.models.split(",")
@@ -107,6 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         parser.error(str(error))
     outcomes = results.outcomes(models)
     console.print(accuracy_table(outcomes))
+    console.print(ranking_table([*results.rows, *(read_rows(options.beside) if options.beside else [])]))
     console.print(placement_table(outcomes))
     if options.end_to_end and not run:
         console.print(ELSEWHERE)

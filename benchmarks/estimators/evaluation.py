@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import gc
 import math
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from benchmarks.estimators.networks import (
 )
 from benchmarks.estimators.regret import Placements, Transitions, end_to_end, partitioning_seconds, predictions
 from benchmarks.estimators.results import Outcome, Results
-from benchmarks.estimators.scores import pairwise, score
+from benchmarks.estimators.scores import pairwise, score, spearman
 from collage.records import Record
 
 LEARNED = "learned"
@@ -167,6 +168,29 @@ def accuracy_table(outcomes: Mapping[str, Outcome]) -> Table:
             s = score(found.predicted[backend], found.recorded[backend], interval)
             shares = [_share(x) for x in (s.median_ape, s.mape, s.within_10, s.within_20)]
             table.add_row(backend, name, f"{s.count}", *shares, f"{s.spearman:.3f}", _share(s.coverage))
+    return table
+
+
+def ranking(rows: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+    """Network -> model -> Spearman's rank correlation over the candidates of all backends, of rows of results."""
+    predicted: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
+    for row in rows:
+        if row.get("predicted"):
+            both = zip(row["predicted"], row["recorded"], strict=True)
+            predicted[row["network"], row["model"]] += [(a, b) for a, b in both if a is not None]
+    found: dict[str, dict[str, float]] = defaultdict(dict)
+    for (network, model), pairs in predicted.items():
+        found[network][model] = spearman([a for a, _ in pairs], [b for _, b in pairs])
+    return dict(found)
+
+
+def ranking_table(rows: Iterable[Mapping[str, Any]]) -> Table:
+    """A row per network: how well each model orders its candidates."""
+    found = ranking(rows)
+    models = list(dict.fromkeys(model for of in found.values() for model in of))
+    table = Table("network", *models, title="Spearman, candidates of all backends")
+    for network, of in found.items():
+        table.add_row(network, *(f"{of[model]:.3f}" if model in of else "" for model in models))
     return table
 
 

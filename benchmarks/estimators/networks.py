@@ -10,7 +10,7 @@ collect --designed`), which anybody can have without knowing the network, are th
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -131,13 +131,7 @@ def recorded_candidates(sources: Iterable[Path], threads: int) -> dict[Key, Reco
     RecordsError
         A source cannot be read, there is nothing in it, or the records are of several devices or protocols.
     """
-    candidates = (
-        ((key.structure, key.backend, key.composites), record)
-        for source in sources
-        for record in read_records(source)
-        if (key := record.key).kind == "candidate" and key.threads == threads and record.description is not None
-    )
-    found = dict(one_of_each(candidates))
+    found = dict(one_of_each(candidate_records(sources, threads)))
     for what in ("device", "protocol"):
         distinct = sorted({getattr(record.key, what) for record in found.values()})
         if len(distinct) != 1:
@@ -145,6 +139,15 @@ def recorded_candidates(sources: Iterable[Path], threads: int) -> dict[Key, Reco
                 f"records of one {what}, taken with {threads} threads, are needed; there are {distinct or 'none'}"
             )
     return found
+
+
+def candidate_records(sources: Iterable[Path], threads: int) -> Iterator[tuple[Key, Record]]:
+    """All records of candidates in databases and benchmark logs, measured with so many threads."""
+    for source in sources:
+        for record in read_records(source):
+            key = record.key
+            if key.kind == "candidate" and key.threads == threads and record.description is not None:
+                yield (key.structure, key.backend, key.composites), record
 
 
 def measured_here(records: Mapping[Key, Record]) -> bool:

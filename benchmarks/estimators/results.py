@@ -57,7 +57,7 @@ class Results:
     def __init__(self, path: Path, settings: Mapping[str, Any]) -> None:
         self.path = path
         self.settings = json.loads(json.dumps(settings))
-        rows = _read(path) if path.exists() else []
+        rows = read_rows(path) if path.exists() else []
         if rows and rows[0].get("settings") != self.settings:
             raise CollageError(f"{path} holds the results of other settings or records: choose another file with --out")
         done = {row["network"] for row in rows if row.get("done")}
@@ -98,7 +98,8 @@ class Results:
         return outcomes
 
 
-def _read(path: Path) -> list[dict[str, Any]]:
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """The rows of a file, settings first, up to where a killed run left off."""
     rows = []
     for line in path.read_text().splitlines():
         try:
