@@ -20,8 +20,10 @@ from collage.errors import CodegenError
 from collage.estimate import CostEstimator, Samples, Workload, device_kind
 from collage.graph.from_relax import read_graph
 from collage.measure.artifact import Artifact, Preparation, prepare, prewarm, write_arrays
-from collage.measure.builder import build_all
+from collage.measure.builder import Built, build_all
 from collage.measure.check import WRONG, wrong_numbers
+from collage.measure.faults import Failure, MachineFault, blame_of, is_scarce, is_scarcity
+from collage.measure.host_lock import timing
 from collage.measure.job import Job
 from collage.measure.probe import build_probes, self_contained
 from collage.measure.protocol import Protocol, candidate_protocol
@@ -48,7 +50,8 @@ class MeasuredEstimator(CostEstimator):
     build_jobs
         Processes that compile at the same time; None is one per processor.
     timeout_s
-        Seconds after which a candidate that does not compile, load or answer is Invalid.
+        Seconds after which a candidate that does not compile, load or answer is Invalid; what it waits for a processor
+        does not count.
     reporter
         Shows progress.
     """
@@ -174,13 +177,30 @@ class _DeviceEstimator(CostEstimator):
         jobs = self.build_jobs or default_threads()
         ordered = sorted(groups.values(), key=lambda alternatives: len(alternatives[0].operators))
         runner = self.bench.runner(workloads[0].threads)
-        warm_ups = self._warm_ups(workloads, jobs)
-        for batch in _batches(ordered, 8 * jobs):
-            costs.update(self._measure_batch(batch, runner, jobs, warm_ups))
+        try:
+            warm_ups = self._warm_ups(workloads, jobs)
+            for batch in _batches(ordered, 8 * jobs):
+                costs.update(self._measure_batch(batch, runner, jobs, warm_ups))
+            for alternatives in ordered:  # alone, now that the files of the others are gone
+                if again := [w for w in alternatives if costs[w].is_unknown and is_scarce(costs[w].reason)]:
+                    costs.update(self._measure_batch([again], runner, jobs, warm_ups))
+        except (OSError, MachineFault) as error:
+            if isinstance(error, OSError) and not is_scarcity(error):
+                raise
+            costs = {w: Cost.unknown(f"cannot be measured: {error}") for w in workloads} | costs
+        unknown = [costs[w].reason for w in workloads if costs[w].is_unknown]
+        if unknown:
+            self.reporter.note(f"{len(unknown)} candidates could not be measured; of the first: {unknown[0]}")
         return [costs[w] for w in workloads]
 
     def _warm_ups(self, workloads: Sequence[Workload], jobs: int) -> Mapping[str, Artifact | None]:
-        """Name of each CPU backend -> its probe; one that has none is timed as its threads happen to be, and told."""
+        """Name of each CPU backend -> its probe; one that has none is timed as its threads happen to be, and told.
+
+        Raises
+        ------
+        MachineFault
+            The machine is to blame that a probe was not built: candidates would be timed in other conditions.
+        """
         known = self.bench.warm_ups
         backends = {w.backend.name: w.backend for w in workloads if w.backend.device == "cpu"}
         new = [backend for name, backend in backends.items() if name not in known]
@@ -188,6 +208,8 @@ class _DeviceEstimator(CostEstimator):
         for (name, _), built in build_probes(new, workloads[0].threads, folder, jobs, self.timeout_s).items():
             if isinstance(built, Artifact):
                 (known[name],) = self_contained([built], folder)
+            elif built.blame == "machine":
+                raise MachineFault(built.reason)
             else:
                 known[name] = None
                 self.reporter.note(f"{name} is timed without a warm-up before each sample: {built}")
@@ -200,23 +222,25 @@ class _DeviceEstimator(CostEstimator):
         with tempfile.TemporaryDirectory(prefix="collage-") as folder:
             built = self._build(batch, Path(folder), jobs)
             for number, alternatives in enumerate(batch):
-                ready = [w for w in alternatives if isinstance(built[w], Artifact)]
+                ready: dict[Workload, Artifact] = {}
                 for workload in alternatives:
-                    if workload not in ready:
-                        costs[workload] = self._record(workload, Measurement(reason=str(built[workload])))
+                    made = built[workload]
+                    if isinstance(made, Artifact):
+                        ready[workload] = replace(made, warm_up=warm_ups.get(workload.backend.name))
+                    else:
+                        costs[workload] = self._record(workload, Measurement.failed(made))
                 if ready:
-                    self.reporter.step(ready[0].label.partition(" ")[2], 0)
-                    artifacts = [_awake(built[w], warm_ups.get(w.backend.name)) for w in ready]
-                    measured = self._measure_alternatives(ready, artifacts, runner, Path(folder) / f"data{number}")
+                    self.reporter.step(alternatives[0].label.partition(" ")[2], 0)
+                    measured = self._measure_alternatives(ready, runner, Path(folder) / f"data{number}")
                     for workload, measurement in zip(ready, measured, strict=True):
                         costs[workload] = self._record(workload, measurement)
                 self.reporter.step(alternatives[0].label.partition(" ")[2], len(alternatives))
         return costs
 
-    def _build(self, batch: list[Alternatives], folder: Path, jobs: int) -> dict[Workload, Artifact | str]:
+    def _build(self, batch: list[Alternatives], folder: Path, jobs: int) -> dict[Workload, Built]:
         """The artifact of each workload, or why there is none."""
         self.reporter.step("building", 0)
-        result: dict[Workload, Artifact | str] = {}
+        result: dict[Workload, Built] = {}
         prepared: dict[Workload, Preparation] = {}
         workloads = [w for alternatives in batch for w in alternatives]
         try:
@@ -227,48 +251,63 @@ class _DeviceEstimator(CostEstimator):
             try:
                 prepared[workload] = prepare(workload, folder / str(number))
             except CodegenError as error:
-                result[workload] = str(error)
+                result[workload] = Failure(str(error), blame_of(error))
             except Exception as error:  # a defect of one backend costs its candidate, not the run (Invariant 5)
-                result[workload] = f"cannot be prepared: {type(error).__name__}: {error}"
+                result[workload] = Failure(f"cannot be prepared: {type(error).__name__}: {error}", blame_of(error))
         result.update(zip(prepared, build_all(list(prepared.values()), jobs, self.timeout_s), strict=True))
         return result
 
     def _measure_alternatives(
-        self, alternatives: Alternatives, artifacts: Sequence[Artifact | str], runner: Runner, folder: Path
+        self, alternatives: Mapping[Workload, Artifact], runner: Runner, folder: Path
     ) -> list[Measurement]:
-        """Check and time alternatives together. Where one has wrong numbers, the reference itself is checked
-        first.
-        """
-        samples = _samples(alternatives[0])
-        measured = runner.measure(self._job(alternatives, artifacts, samples, folder))
+        """Check and time alternatives together, while no other run on this host takes samples."""
+        try:
+            return self._check_and_time(alternatives, runner, folder)
+        except Exception as error:
+            if not is_scarcity(error):
+                raise
+            return [Measurement.failed(Failure.of(error, "cannot be measured"))] * len(alternatives)
+
+    def _check_and_time(
+        self, alternatives: Mapping[Workload, Artifact], runner: Runner, folder: Path
+    ) -> list[Measurement]:
+        """Where one has wrong numbers, the reference itself is checked before that is believed."""
+        one = next(iter(alternatives))
+        samples = _samples(one)
+        job = self._job(alternatives, samples, folder)
+        with timing(self.reporter):
+            measured = runner.measure(job)
         if not any(m.reason.startswith(WRONG) for m in measured):
             return measured
-        graph = read_graph(alternatives[0].module)
-        plain = ReferenceRun(alternatives[0].module, graph, alternatives[0].threads, samples.inputs, scheduled=False)
+        plain = ReferenceRun(one.module, read_graph(one.module), one.threads, samples.inputs, scheduled=False)
         if wrong_numbers(list(samples.outputs), plain.outputs, self.protocol.tolerance) is None:
             return measured
         self.reporter.note(
-            f"the reference of {alternatives[0].label.partition(' ')[2]} was wrong: plain kernels are the reference now"
+            f"the reference of {one.label.partition(' ')[2]} was wrong: plain kernels are the reference now"
         )
-        right = Samples(samples.inputs, tuple(plain.outputs))
-        return runner.measure(self._job(alternatives, artifacts, right, folder / "plain"))
+        job = self._job(alternatives, Samples(samples.inputs, tuple(plain.outputs)), folder / "plain")
+        with timing(self.reporter):
+            return runner.measure(job)
 
-    def _job(
-        self, alternatives: Alternatives, artifacts: Sequence[Artifact | str], samples: Samples, folder: Path
-    ) -> Job:
+    def _job(self, alternatives: Mapping[Workload, Artifact], samples: Samples, folder: Path) -> Job:
         folder.mkdir()
+        one = next(iter(alternatives))
         return Job(
-            artifacts=tuple(a for a in artifacts if isinstance(a, Artifact)),
+            artifacts=tuple(alternatives.values()),
             inputs=write_arrays(samples.inputs, folder, "input"),
             expected=write_arrays(samples.outputs, folder, "expected"),
             protocol=self.protocol,
-            threads=alternatives[0].threads,
-            device=alternatives[0].backend.device,
+            threads=one.threads,
+            device=one.backend.device,
         )
 
     def _record(self, workload: Workload, measurement: Measurement) -> Cost:
-        """Turn a measurement into a cost that is on disk before the next one starts."""
+        """Turn a measurement into a cost that is on disk before the next one starts. What the machine is to blame for
+        says nothing about the candidate, and is not recorded.
+        """
         cost = measurement.cost
+        if cost.is_unknown:
+            return cost
         device = self._device(workload.backend.device)
         record = Record.of(
             key_of(workload, device, self.protocol),
@@ -278,13 +317,10 @@ class _DeviceEstimator(CostEstimator):
             operators=workload.operators,
             description=workload.description,
             device=device.as_dict(),
+            conditions=measurement.conditions.as_dict() if measurement.valid else None,
         )
         self.records.put(record)
         return cost
-
-
-def _awake(artifact: Artifact | str, warm_up: Artifact | None) -> Artifact | str:
-    return replace(artifact, warm_up=warm_up) if isinstance(artifact, Artifact) else artifact
 
 
 def _samples(workload: Workload) -> Samples:

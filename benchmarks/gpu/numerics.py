@@ -134,7 +134,7 @@ def largest(backend: Backend, case: str, dtype: str, folder: Path, most: int) ->
 
 def build(candidates: Sequence[Examined], folder: Path) -> list[Artifact | str]:
     """All candidates built side by side, or why they are not."""
-    from collage.measure.artifact import prepare, prewarm
+    from collage.measure.artifact import Artifact, prepare, prewarm
     from collage.measure.builder import build_all
 
     with suppress(Exception):  # preparing the candidate at fault reports it
@@ -148,7 +148,7 @@ def build(candidates: Sequence[Examined], folder: Path) -> list[Artifact | str]:
             result[number] = f"REFUSED {type(error).__name__}: {str(error)[:300]}"
     built = build_all(list(prepared.values()), os.cpu_count() or 1, _TIMEOUT_S)
     for number, made in zip(prepared, built, strict=True):
-        result[number] = f"NOT BUILT {made[:300]}" if isinstance(made, str) else made
+        result[number] = made if isinstance(made, Artifact) else f"NOT BUILT {made.reason[:300]}"
     return [result[number] for number in range(len(candidates))]
 
 

@@ -15,13 +15,19 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from collage.disturbance import was_disturbed
+from collage.disturbance import LIMITS, was_disturbed
+
+#: How long samples are repeated for: so many seconds, and this share of the time that sampling took besides.
+REPEATED_S = 1.0
+REPEATED_SHARE = 0.25
+
+Taken = TypeVar("Taken")
 
 #: A modular power: a tenth of a millisecond of arithmetic, in registers and the nearest cache, with no library.
 _CANARY = (3, (1 << 256) - 1, (1 << 256) - 189)
@@ -47,6 +53,11 @@ class Conditions:
     load: float = 0.0
     steal: float = 0.0
     canary: float = 0.0
+
+    @property
+    def disturbance(self) -> float:
+        """How bad they are: 1 is what is just tolerated."""
+        return max(getattr(self, name) / limit for name, limit in LIMITS.items())
 
     @property
     def disturbed(self) -> bool:
@@ -107,6 +118,33 @@ class Watch:
             fastest = min(fastest, time.perf_counter() - begin)
         self._best = min(self._best, fastest)
         return fastest
+
+
+class Repeats:
+    """Takes samples again that were disturbed, for as long as that costs little.
+
+    On a machine that is always busy nothing is gained by repeating, so repeats are limited to a share of the time that
+    sampling took so far.
+    """
+
+    def __init__(self) -> None:
+        self._watch = Watch()
+        self._sampled = self._repeated = 0.0
+
+    def calmest(self, take: Callable[[], Taken]) -> tuple[Taken, Conditions]:
+        """What `take` returns when it is called in the best conditions, and those."""
+        best: tuple[Taken, Conditions] | None = None
+        while True:
+            begin = time.monotonic()
+            with self._watch:
+                taken = take()
+            seconds, found = time.monotonic() - begin, self._watch.conditions
+            self._sampled += seconds if best is None else 0.0
+            self._repeated += 0.0 if best is None else seconds
+            if best is None or found.disturbance < best[1].disturbance:
+                best = taken, found
+            if not best[1].disturbed or self._repeated + seconds > REPEATED_S + REPEATED_SHARE * self._sampled:
+                return best
 
 
 def _shares(before: _Reading, after: _Reading) -> tuple[float, float]:

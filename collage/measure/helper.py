@@ -15,6 +15,7 @@ import os
 import runpy
 import signal
 import sys
+from typing import IO
 
 _PR_SET_PDEATHSIG = 1
 
@@ -35,6 +36,16 @@ def import_tvm_without_torch() -> None:
         import tvm  # noqa: F401
     finally:
         del sys.modules["torch"]
+
+
+def channels() -> tuple[IO[bytes], IO[bytes]]:
+    """Where a helper reads messages, and where it writes them. Libraries may print what they like from now on: it goes
+    to standard error.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its helpers itself
+    incoming, outgoing = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    return incoming, outgoing
 
 
 def end_with(parent: int) -> None:

@@ -1,13 +1,15 @@
-"""Messages between the tuning process and the timing process: jobs one way, events the other."""
+"""Messages between the tuning process and its helpers: jobs and tasks one way, events the other."""
 
 from __future__ import annotations
 
 import pickle
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import IO, Any
 
 from collage.measure.artifact import Artifact
+from collage.measure.conditions import Conditions
+from collage.measure.faults import Failure
 from collage.measure.protocol import Protocol
 
 #: The calls of a virtual machine in their order: symbol, and median seconds from its beginning to the next one's (of
@@ -42,15 +44,31 @@ class Job:
 
 
 @dataclass(frozen=True)
+class Task:
+    """A function that is to be called in a compiling process.
+
+    Attributes
+    ----------
+    paths
+        `sys.path` of the tuning process.
+    call
+        The function and its argument, pickled.
+    """
+
+    paths: tuple[str, ...]
+    call: bytes
+
+
+@dataclass(frozen=True)
 class Ready:
-    """The timing process has come up, with its clock and its device, and loads artifacts from now on. What comes before
-    may take long, and no artifact is the cause.
+    """The process has come up: a timing process with its clock and its device, and loads artifacts from now on. What
+    comes before may take long, and no artifact is the cause.
     """
 
 
 @dataclass(frozen=True)
 class Begin:
-    """The timing process starts a stage of one artifact. If it hangs or dies now, that artifact is the cause."""
+    """The process starts a stage of one artifact. If it hangs or dies now, that artifact is the cause."""
 
     artifact: int
     stage: str
@@ -58,16 +76,16 @@ class Begin:
 
 @dataclass(frozen=True)
 class Failed:
-    """One artifact does not load, does not run, or gives wrong numbers."""
+    """One artifact does not compile, does not load, does not run, or gives wrong numbers."""
 
     artifact: int
-    reason: str
+    failure: Failure
 
 
 @dataclass(frozen=True)
 class Timed:
     """The samples of one artifact, in seconds, and why sampling stopped; and, of a whole network, `Parts`, and on an
-    accelerator what the host took to issue each of them, in seconds.
+    accelerator what the host took to issue each of them, in seconds; and what the machine was like meanwhile.
     """
 
     artifact: int
@@ -75,6 +93,14 @@ class Timed:
     reason: str
     parts: Parts = ()
     launches: Parts = ()
+    conditions: Conditions = field(default_factory=Conditions)
+
+
+@dataclass(frozen=True)
+class Returned:
+    """What the function of a task has returned."""
+
+    value: Any
 
 
 @dataclass(frozen=True)
@@ -91,7 +117,7 @@ class Done:
     """The job is finished."""
 
 
-Event = Ready | Begin | Failed | Timed | Retired | Done
+Event = Ready | Begin | Failed | Timed | Returned | Retired | Done
 
 
 def send(stream: IO[bytes], message: Any) -> None:

@@ -28,7 +28,8 @@ from collage.estimate import Workload
 from collage.graph.candidates import CandidatePartition
 from collage.graph.from_relax import read_graph
 from collage.measure.artifact import Artifact, Preparation, prepare, write_arrays
-from collage.measure.builder import build_all
+from collage.measure.builder import Built, build_all
+from collage.measure.faults import Failure, blame_of
 from collage.measure.workloads import WorkloadFactory
 from collage.rules.base import PartitionSpec
 
@@ -56,18 +57,18 @@ def build_probes(
     jobs: int,
     timeout_s: float,
     shapes: Sequence[Shape] = (WARM_UP,),
-) -> dict[tuple[str, Shape], Artifact | str]:
+) -> dict[tuple[str, Shape], Built]:
     """(name, shape) -> the probe, compiled to `folder`, or why there is none."""
-    result: dict[tuple[str, Shape], Artifact | str] = {}
+    result: dict[tuple[str, Shape], Built] = {}
     prepared: dict[tuple[str, Shape], Preparation] = {}
     for number, (backend, shape) in enumerate(product(backends, shapes)):
         try:
             workload = probe(backend, threads, shape)
             if workload is not None:
                 prepared[backend.name, shape] = prepare(workload, folder / f"probe{number}")
-            result[backend.name, shape] = f"{backend.name} takes no operator that there is a probe of"
+            result[backend.name, shape] = Failure(f"{backend.name} takes no operator that there is a probe of")
         except Exception as error:  # a defect of one backend costs its probe only (Invariant 5)
-            result[backend.name, shape] = last_line(error)
+            result[backend.name, shape] = Failure(last_line(error), blame_of(error))
     result.update(zip(prepared, build_all(list(prepared.values()), jobs, timeout_s), strict=True))
     return result
 

@@ -20,6 +20,8 @@ import numpy as np
 from collage.backends.base import Backend
 from collage.graph.from_relax import read_graph
 from collage.measure.artifact import Artifact, write_arrays
+from collage.measure.faults import Failure
+from collage.measure.host_lock import timing
 from collage.measure.job import Job
 from collage.measure.probe import Shape, build_probes, probe, probe_input, self_contained
 from collage.measure.protocol import Protocol, transition_protocol
@@ -87,13 +89,13 @@ def _measure(
     with tempfile.TemporaryDirectory(prefix="collage-") as name, Runner(threads, _TIMEOUT_S) as runner:
         folder = Path(name)
         built = build_probes(backends, threads, folder, default_threads(), _TIMEOUT_S, SHAPES)
-        for problem in dict.fromkeys(reason for reason in built.values() if isinstance(reason, str)):
+        for problem in dict.fromkeys(failure.reason for failure in built.values() if isinstance(failure, Failure)):
             reporter.note(f"its transitions cannot be measured: {problem}")
         expected: dict[str, tuple[np.ndarray, ...]] = {}
         for consumer, shape in sorted(missing):
             target, size = built[consumer, shape], _bytes(shape)
             reporter.step(f"to {consumer}, {size >> 10} KiB")
-            if isinstance(target, str):
+            if isinstance(target, Failure):
                 continue
             place = folder / f"{consumer}-{size}"
             producers = {a: p for a in by_name if isinstance(p := built[a, shape], Artifact)}
@@ -113,14 +115,24 @@ def _measure(
                 device=by_name[consumer].device,
             )
             found = []
-            for producer, measured in zip(producers, runner.measure(job), strict=True):
+            with timing(reporter):
+                measurements = runner.measure(job)
+            for producer, measured in zip(producers, measurements, strict=True):
                 label = f"transition {producer} -> {consumer}, {size >> 10} KiB"
                 if not measured.valid:
                     reporter.note(f"{label}: {measured.reason}")
                     continue
                 key = keys[producer, consumer, shape]
-                timings, description = measured.samples, {"bytes": size}
-                found.append(Record.of(key, measured.cost, timings=timings, label=label, description=description))
+                found.append(
+                    Record.of(
+                        key,
+                        measured.cost,
+                        timings=measured.samples,
+                        label=label,
+                        description={"bytes": size},
+                        conditions=measured.conditions.as_dict(),
+                    )
+                )
             records.put_many(found)
 
 

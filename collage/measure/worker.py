@@ -7,7 +7,6 @@ hang or crash it reports the artifact, so that the tuning process knows the caus
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import time
 import traceback
@@ -20,6 +19,9 @@ import numpy as np
 from collage.errors import last_line
 from collage.measure.check import wrong_numbers
 from collage.measure.clock import clock_of, remark
+from collage.measure.conditions import Conditions, Repeats
+from collage.measure.faults import Failure, blame_of
+from collage.measure.helper import channels
 from collage.measure.instrument import Span
 from collage.measure.job import Begin, Done, Event, Failed, Job, Parts, Ready, Retired, Timed, receive, send
 from collage.measure.loaded import LoadedArtifact, WarmUps
@@ -45,33 +47,29 @@ class DeviceLost(Exception):
 
 
 def main() -> None:
-    """Serve jobs until the other side closes the pipe. Libraries may print what they like: it goes to standard
-    error.
-    """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    jobs = os.fdopen(os.dup(0), "rb")
-    events = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
-    serve(jobs, events)
+    """Serve jobs until the other side closes the pipe."""
+    serve(*channels())
 
 
 def serve(jobs: IO[bytes], events: IO[bytes]) -> None:
-    warm_ups = WarmUps()
+    warm_ups, repeats = WarmUps(), Repeats()
     while True:
         try:
             job = receive(jobs)
         except EOFError:
             return
         try:
-            run(job, warm_ups, lambda event: send(events, event))
+            run(job, warm_ups, lambda event: send(events, event), repeats)
         except DeviceLost as lost:
             send(events, Retired(str(lost)))
             return
         send(events, Done())
 
 
-def run(job: Job, warm_ups: WarmUps, emit: Send) -> None:
+def run(job: Job, warm_ups: WarmUps, emit: Send, repeats: Repeats | None = None) -> None:
     """Load and check every artifact, then sample those that are right.
+
+    `repeats` knows for how long this process has repeated samples that were disturbed; None never does so.
 
     Raises
     ------
@@ -80,9 +78,9 @@ def run(job: Job, warm_ups: WarmUps, emit: Send) -> None:
     """
     configure_threads(job.threads)
     clock, device = clock_of(job.device), device_of(job.device)
-    emit(Ready())
     inputs = [upload(np.load(path), device) for path in job.inputs]
     expected = [np.load(path) for path in job.expected]
+    emit(Ready())
     ready: dict[int, LoadedArtifact] = {}
     first: dict[int, float] = {}
     for i, artifact in enumerate(job.artifacts):
@@ -93,7 +91,8 @@ def run(job: Job, warm_ups: WarmUps, emit: Send) -> None:
             begin = time.perf_counter()
             outputs = loaded.run()
             took = time.perf_counter() - begin
-            problem = wrong_numbers(outputs, expected, max(job.protocol.tolerance, artifact.tolerance))
+            wrong = wrong_numbers(outputs, expected, max(job.protocol.tolerance, artifact.tolerance))
+            problem = None if wrong is None else Failure(wrong)
             if problem is None:
                 emit(Begin(i, "timing"))
                 if job.device != "cpu":  # the first run put kernels on the device, and let engines choose
@@ -103,18 +102,32 @@ def run(job: Job, warm_ups: WarmUps, emit: Send) -> None:
                 hopeless = took > max(_LONG_S, _HOPELESS * job.protocol.slow_factor * min(first.values(), default=took))
                 first[i] = took if hopeless else loaded.time_once(job.protocol, job.threads)
                 ready[i] = loaded
-        except Exception as error:  # whatever a backend raises makes this one candidate Invalid, with the reason
-            problem = f"does not run: {_describe(error)}"
+        except Exception as error:  # whatever a backend raises makes this one candidate fail, with the reason
+            problem = Failure(f"does not run: {_describe(error)}", blame_of(error))
         if problem is not None:
             emit(Failed(i, problem))
             if lost := clock.trouble():
                 raise DeviceLost(lost)
     before = clock.frequency()
-    sampled = sample(ready, first, job.protocol, job.threads, emit)
+    sampled, conditions = _sample_calmly(ready, first, job, emit, repeats)
     after = clock.frequency()
     for i, timed in sampled.items():
         reason = timed.reason if job.device == "cpu" else remark(timed.reason, timed.samples, before, after)
-        emit(Timed(i, tuple(timed.samples), reason, parts_of(timed.watched), launches_of(timed.watched)))
+        parts, launches = parts_of(timed.watched), launches_of(timed.watched)
+        emit(Timed(i, tuple(timed.samples), reason, parts, launches, conditions))
+
+
+def _sample_calmly(
+    ready: dict[int, LoadedArtifact], first: dict[int, float], job: Job, emit: Send, repeats: Repeats | None
+) -> tuple[dict[int, Sampled], Conditions]:
+    """Samples in the calmest conditions that are found; of an accelerator in any, since other processes on the host do
+    not disturb it.
+    """
+
+    def take() -> dict[int, Sampled]:
+        return sample(ready, first, job.protocol, job.threads, emit)
+
+    return repeats.calmest(take) if repeats is not None and job.device == "cpu" and ready else (take(), Conditions())
 
 
 @dataclass

@@ -18,7 +18,8 @@ from collage.errors import CodegenError
 from collage.estimate import Samples, Workload
 from collage.graph.candidates import CandidatePartition
 from collage.measure.artifact import Artifact, Preparation, prepare, write_arrays
-from collage.measure.builder import build_all
+from collage.measure.builder import Built, build_all
+from collage.measure.faults import Failure
 from collage.measure.job import Job
 from collage.measure.protocol import Protocol as MeasuringProtocol
 from collage.measure.protocol import candidate_protocol
@@ -69,7 +70,7 @@ def trials(folder: Path, timeout_s: float) -> Iterator[Measure]:
                     samples = (expected or {}).get(candidate) or samples_of(workloads[candidate])
                     results[candidate] = runner.measure(_job(artifact, samples, next(folders)))[0]
                 else:
-                    results[candidate] = Measurement(reason=artifact)
+                    results[candidate] = Measurement.failed(artifact)
             return results
 
         yield measure
@@ -77,15 +78,15 @@ def trials(folder: Path, timeout_s: float) -> Iterator[Measure]:
 
 def _build(
     workloads: Mapping[CandidatePartition, Workload], folders: Iterator[Path], timeout_s: float
-) -> dict[CandidatePartition, Artifact | str]:
+) -> dict[CandidatePartition, Built]:
     """The artifact of each candidate, or why there is none."""
     prepared: dict[CandidatePartition, Preparation] = {}
-    refused: dict[CandidatePartition, str] = {}
+    refused: dict[CandidatePartition, Built] = {}
     for candidate, workload in workloads.items():
         try:
             prepared[candidate] = prepare(workload, next(folders))
         except CodegenError as error:
-            refused[candidate] = f"{REFUSED}{error}"
+            refused[candidate] = Failure(f"{REFUSED}{error}")
     return {**refused, **dict(zip(prepared, build_all(list(prepared.values()), 2, timeout_s), strict=True))}
 
 

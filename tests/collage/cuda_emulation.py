@@ -31,6 +31,8 @@ from collage.deployed.contestant import Server
 from collage.deployed.messages import Answer, Load, Request
 from collage.measure import clock, device_events
 from collage.measure.artifact import Artifact, compile_artifact
+from collage.measure.builder import Built
+from collage.measure.faults import Failure
 from collage.measure.job import Failed, Job, Timed
 from collage.measure.protocol import candidate_protocol, transition_protocol
 from collage.measure.runner import Measurement
@@ -192,7 +194,7 @@ class InProcess:
 
         def say(event: Any) -> None:
             if isinstance(event, Failed):
-                found[event.artifact] = Measurement(reason=event.reason)
+                found[event.artifact] = Measurement.failed(event.failure)
             elif isinstance(event, Timed):
                 found[event.artifact] = Measurement(event.samples, event.reason, event.parts, event.launches)
 
@@ -206,19 +208,19 @@ class InProcess:
         pass
 
 
-def _build_here(preparations: Sequence[Any], jobs: int, timeout_s: float = 60.0) -> list[Artifact | str]:
+def _build_here(preparations: Sequence[Any], jobs: int, timeout_s: float = 60.0) -> list[Built]:
     return _run_here(compile_artifact, preparations, jobs, timeout_s)
 
 
 def _run_here(
     compile_one: Callable[[Any], Artifact], items: Sequence[Any], _jobs: int, _timeout_s: float
-) -> list[Artifact | str]:
-    built: list[Artifact | str] = []
+) -> list[Built]:
+    built: list[Built] = []
     for item in items:
         try:
             built.append(compile_one(item))
         except Exception as error:
-            built.append(str(error))
+            built.append(Failure(str(error)))
     return built
 
 

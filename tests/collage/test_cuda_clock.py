@@ -21,6 +21,7 @@ from collage.cost import Cost
 from collage.measure import device_events
 from collage.measure.artifact import Artifact
 from collage.measure.clock import UNSTABLE, DeviceClock, remark
+from collage.measure.faults import Failure
 from collage.measure.job import Begin, Done, Failed, Job, Ready, Retired, Timed, receive, send
 from collage.measure.protocol import DeviceProtocol
 from collage.measure.runner import Runner
@@ -116,7 +117,7 @@ def answer(jobs: IO[bytes], events: IO[bytes]) -> None:
         send(events, Ready())
         send(events, Begin(0, "running"))
         if job.artifacts[0].library == "bad":
-            send(events, Failed(0, "does not run: an illegal memory access"))
+            send(events, Failed(0, Failure("does not run: an illegal memory access")))
             send(events, Retired("an illegal memory access"))
             return
         for i in range(len(job.artifacts)):
@@ -133,15 +134,20 @@ class ScriptedProcess:
         self._thread = Thread(target=answer, args=(os.fdopen(jobs, "rb", 0), os.fdopen(events, "wb", 0)), daemon=True)
         self._thread.start()
 
-    def poll(self) -> int | None:
-        return None if self._thread.is_alive() else 0
+    @property
+    def alive(self) -> bool:
+        return self._thread.is_alive()
 
-    def kill(self) -> None:
-        """Its thread ends by itself."""
+    def send(self, message: Any) -> None:
+        send(self.stdin, message)
 
-    def wait(self) -> int:
+    def receive(self, _seconds: float) -> Any:
+        return receive(self.stdout)
+
+    def close(self) -> None:
+        self.stdin.close()
         self._thread.join()
-        return 0
+        self.stdout.close()
 
 
 class ScriptedRunner(Runner):
@@ -150,7 +156,7 @@ class ScriptedRunner(Runner):
     started = 0
 
     def _start(self) -> Any:
-        if self._process is None or self._process.poll() is not None:
+        if self._process is None or not self._process.alive:
             self.started += 1
             self._process = ScriptedProcess()  # type: ignore[assignment]
         return self._process

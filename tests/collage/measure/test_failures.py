@@ -29,7 +29,7 @@ def reason(folder: Path, message: str) -> str:
     said: list[Any] = []
     run(Job((rival,), (), (), Protocol(), 1), WarmUps(), said.append)
     (failed,) = (event for event in said if isinstance(event, Failed))
-    return failed.reason
+    return failed.failure.reason
 
 
 def test_the_last_line_of_a_message_is_the_reason(tmp_path: Path) -> None:

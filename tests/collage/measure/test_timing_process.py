@@ -16,7 +16,7 @@ import pytest
 
 from collage.compile.build import Blob
 from collage.measure.artifact import Artifact
-from collage.measure.builder import _pool
+from collage.measure.builder import run_all
 from collage.measure.job import Job
 from collage.measure.protocol import Protocol
 from collage.measure.runner import Runner
@@ -52,7 +52,7 @@ def test_processes_that_time_and_compile_do_not_import_pytorch(tmp_path: Path) -
         (measured,) = runner.measure(job(tmp_path, {}))
     assert "torch is not there" in measured.reason
     imported = "(__import__('tvm'), 'torch' in __import__('sys').modules)[1]"
-    assert _pool(2)([_call(imported), _call(imported)]) == [False, False]
+    assert run_all(eval, [imported], 2, 60.0) == [False]
 
 
 def test_a_slow_start_is_not_the_first_rivals_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,10 +79,6 @@ def test_a_rival_that_hangs_ends_when_the_tuning_process_is_killed(tmp_path: Pat
         process.send_signal(signal.SIGKILL)
         process.wait()
     _until(lambda: not _runs(int(number.read_text())), 20)
-
-
-def _call(expression: str) -> Any:
-    return eval, (expression,), {}
 
 
 def _runs(number: int) -> bool:
