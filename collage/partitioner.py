@@ -219,7 +219,7 @@ def partition(
                 *passed_over,
                 *left_out,
                 *transition_notes(transitions),
-                *estimate_with.notes(costs.asked),
+                *costs.notes(),
                 *launch_notes(decision.confirmation),
             ),
         )

@@ -57,7 +57,8 @@ class Conditions:
     @property
     def disturbance(self) -> float:
         """How bad they are: 1 is what is just tolerated."""
-        return max(getattr(self, name) / limit for name, limit in LIMITS.items())
+        found: dict[str, float] = asdict(self)
+        return max(found[name] / limit for name, limit in LIMITS.items())
 
     @property
     def disturbed(self) -> bool:

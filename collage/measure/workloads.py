@@ -6,6 +6,7 @@ the nodes, which are made once; a module is extracted only for those that have t
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -18,6 +19,9 @@ from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.description import describe_type, describe_value, structure_hash
 from collage.graph.kinds import NodeKind
 from collage.graph.sub_graph import SubGraph
+
+#: How many reasons a plan tells of costs that are unknown.
+_REASONS = 3
 
 Values = Callable[[Sequence[int]], tuple[Any, ...]]
 
@@ -106,12 +110,15 @@ class WorkloadCosts:
     ----------
     asked
         Workloads whose cost was estimated.
+    unknown
+        Why, of each cost that was not found.
     """
 
     def __init__(self, estimator: CostEstimator, workload: Callable[[CandidatePartition], Workload]) -> None:
         self.estimator = estimator
         self.workload = workload
         self.asked: set[Workload] = set()
+        self.unknown: dict[Workload, str] = {}
 
     def costs(self, candidates: Sequence[CandidatePartition]) -> list[Cost]:
         """The estimator's cost of each."""
@@ -119,7 +126,16 @@ class WorkloadCosts:
         unique = list(dict.fromkeys(workloads))
         costs = dict(zip(unique, self.estimator.estimate(unique), strict=True))
         self.asked.update(unique)
+        self.unknown.update({w: cost.reason for w, cost in costs.items() if cost.is_unknown})
         return [costs[w] for w in workloads]
+
+    def notes(self) -> list[str]:
+        """What a reader of a plan has to know of the costs: which are unknown and why, and what the estimator says."""
+        reasons = Counter(self.unknown.values()).most_common()
+        unknown = [f"{count} costs are unknown: {reason}" for reason, count in reasons[:_REASONS]]
+        if len(reasons) > _REASONS:
+            unknown.append(f"{sum(count for _, count in reasons[_REASONS:])} costs are unknown for other reasons")
+        return [*unknown, *self.estimator.notes(self.asked)]
 
     def intervals(self, candidates: Sequence[CandidatePartition]) -> list[tuple[float, float]] | None:
         """Between which seconds the estimator expects each cost; None where it has no intervals."""

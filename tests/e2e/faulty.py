@@ -1,10 +1,15 @@
-"""Backends that fail in every way a backend can: they are ONNX Runtime, but for one thing that goes wrong."""
+"""Backends that fail in every way a backend can, or whose machine does: they are ONNX Runtime, but for one thing that
+goes wrong.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import os
+import signal
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -47,6 +52,81 @@ class Aborts(ONNXRuntimeBackend):
 class AbortsAtLoad(ONNXRuntimeBackend):
     name: ClassVar[str] = "aborts_at_load"
     engine: ClassVar[str] = f"{HERE}:abort_at_load"
+
+
+class Slow(ONNXRuntimeBackend):
+    """Right, and slow enough to lose whatever else the machine does."""
+
+    name: ClassVar[str] = "slow"
+    engine: ClassVar[str] = f"{HERE}:create_slow"
+
+
+class _Marked(ONNXRuntimeBackend):
+    """Knows a file that tells whether something has happened already."""
+
+    engine: ClassVar[str] = "onnxruntime"
+
+    def __init__(self, marker: str) -> None:
+        super().__init__()
+        self.marker = marker
+
+
+class KilledAtRun(_Marked):
+    """The first timing process that runs it is killed."""
+
+    name: ClassVar[str] = "killed_at_run"
+    engine: ClassVar[str] = f"{HERE}:create_killed"
+
+    def engine_options(self, threads: int) -> dict[str, Any]:
+        return {**super().engine_options(threads), "marker": self.marker}
+
+
+class KilledAtCompile(_Marked):
+    """The first process that compiles it is killed."""
+
+    name: ClassVar[str] = "killed_at_compile"
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        _killed_once(self.marker)
+
+
+class HangsAtCompile(_Marked):
+    """In native code that no signal but one ends; where there is the file."""
+
+    name: ClassVar[str] = "hangs_at_compile"
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        signal.pthread_sigmask(signal.SIG_BLOCK, set(signal.Signals) - {signal.SIGKILL, signal.SIGSTOP})
+        while Path(self.marker).exists():
+            ctypes.CDLL(None).pause()
+
+
+def _killed_once(marker: str) -> None:
+    if not Path(marker).exists():
+        Path(marker).touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def create_slow(blob: bytes, options: Mapping[str, Any]) -> Callable[..., None]:
+    right = onnxruntime.create(blob, options)
+
+    def run(*tensors: Any) -> None:
+        time.sleep(0.02)
+        right(*tensors)
+
+    return run
+
+
+def create_killed(blob: bytes, options: Mapping[str, Any]) -> Callable[..., None]:
+    right = onnxruntime.create(blob, {name: value for name, value in options.items() if name != "marker"})
+
+    def run(*tensors: Any) -> None:
+        _killed_once(options["marker"])
+        right(*tensors)
+
+    return run
 
 
 def create_raising(blob: bytes, options: Mapping[str, Any]) -> Callable[..., None]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
 
 from collage.disturbance import was_disturbed
 from collage.measure import conditions
-from collage.measure.conditions import Conditions, Watch
+from collage.measure.conditions import Conditions, Repeats, Watch
 
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -88,3 +89,45 @@ def test_this_machine_can_be_watched() -> None:
     assert 0.0 <= watch.conditions.load <= 1.0 and watch.conditions.canary >= (1.0 if conditions._STAT.exists() else 0)
     assert was_disturbed(watch.conditions.as_dict()) == watch.conditions.disturbed
     assert not was_disturbed({})
+
+
+class Scripted:
+    """A watch that finds the given conditions, one after the other."""
+
+    def __init__(self, found: Iterator[Conditions]) -> None:
+        self.found = found
+        self.conditions = Conditions()
+
+    def __enter__(self) -> None:
+        self.conditions = next(self.found)
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+def sampling(monkeypatch: pytest.MonkeyPatch, seconds: float, *loads: float) -> Repeats:
+    """Repeats where every turn of sampling takes so many seconds and meets the next load."""
+    now = count(0.0, seconds)
+    monkeypatch.setattr(conditions.time, "monotonic", lambda: next(now))
+    repeats = Repeats()
+    monkeypatch.setattr(repeats, "_watch", Scripted(map(Conditions, loads)))
+    return repeats
+
+
+def test_what_was_disturbed_is_sampled_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = count()
+    found = sampling(monkeypatch, 0.1, 0.5, 0.3, 0.0).calmest(lambda: next(taken))
+    assert found == (2, Conditions(0.0))
+
+
+def test_on_a_machine_that_is_always_busy_repeats_end_and_the_calmest_samples_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    taken = count()
+    repeats = sampling(monkeypatch, 0.6, 0.5, 0.3, 0.6, 0.7)
+    assert repeats.calmest(lambda: next(taken)) == (1, Conditions(0.3))
+    assert repeats.calmest(lambda: next(taken)) == (2, Conditions(0.6))
+
+
+def test_long_samples_are_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert sampling(monkeypatch, 30.0, 0.5).calmest(lambda: "once") == ("once", Conditions(0.5))

@@ -1,0 +1,48 @@
+"""Tunes two operators, says how many candidates it measured and what it chose: a process for the tests to disturb.
+
+The right choice is beyond doubt: the other backend is far slower.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+
+import collage
+from collage.records import Record, RecordDatabase
+from estimators.measured import MeasuredEstimator
+from tests.e2e import faulty
+from tests.e2e.networks import convolution_relu
+
+
+class CountingDatabase(RecordDatabase):
+    """Counts candidates as they are written."""
+
+    written = 0
+
+    def put(self, record: Record) -> None:
+        super().put(record)
+        CountingDatabase.written += record.key.kind == "candidate"
+
+
+class CandidatesOnly(MeasuredEstimator):
+    """Leaves changes of backend free."""
+
+    def transitions(self, backends: Sequence[str], threads: int) -> Mapping[tuple[str, str], float]:
+        return {}
+
+
+if __name__ == "__main__":
+    records = sys.argv[1]
+    with CountingDatabase(records) as database:
+        plan = collage.partition(
+            convolution_relu(),
+            [faulty.Slow(), "onnxruntime"],
+            estimator=CandidatesOnly(records=database),
+            records=records,
+            threads=1,
+            confirm_end_to_end=False,
+        )
+    print("placement:", [(p.backend, p.nodes) for p in plan.partitions])
+    print("notes:", plan.notes)
+    print("measured:", CountingDatabase.written)
