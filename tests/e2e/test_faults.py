@@ -18,7 +18,6 @@ import numpy as np
 import pytest
 
 import collage
-from benchmarks.workloads import random_inputs
 from collage.backends.base import Backend
 from collage.backends.onnx.onnxruntime import ONNXRuntimeBackend
 from collage.backends.onnx.openvino import OpenVINOBackend
@@ -108,7 +107,7 @@ def test_a_plan_is_found_in_spite_of_faulty_backends(tmp_path: Path) -> None:
     )
     used = {p.backend for p in plan.partitions}
     assert used <= {"onnxruntime", "tvm", "host"}
-    outputs = plan.compile()(*random_inputs(model).values())
+    outputs = plan.compile()(np.ones((1, 8, 14, 14), np.float32))
     assert np.isfinite(outputs).all()
 
 
