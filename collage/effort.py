@@ -111,7 +111,7 @@ EFFORTS: Mapping[str, Effort] = MappingProxyType(
                 correction_rounds=1,
                 race_rounds=45,
                 final_rounds=31,
-                parameters=_frozen(active={"share": 0.25, "least": 100}),
+                parameters=_frozen(active={"share": 0.25, "least": 120}),
             ),
             Effort("thorough", ("measured",), correction_rounds=3, race_rounds=150, final_rounds=61),
         )

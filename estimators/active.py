@@ -38,6 +38,8 @@ from estimators.measured import MeasuredEstimator
 
 #: How many workloads a model of another machine is adapted by, about; and by how many at least.
 CALIBRATION, LEAST_CALIBRATION = 60, 30
+#: Intervals of a model that was adapted hold fewer of the costs than was measured of so few: they are widened by this.
+_WIDER = 1.5
 
 _Key = tuple[str, str, tuple[tuple[str, tuple[int, ...]], ...], int]
 
@@ -107,6 +109,7 @@ class ActiveEstimator(CostEstimator):
         self.device = device
         self.reporter = reporter
         self._learned: LearnedEstimator | None = None
+        self._unrecorded: set[_Key] = set()
 
     def bind(self, records: RecordDatabase, reporter: Reporter) -> CostEstimator:
         bound = self.with_params(
@@ -144,10 +147,10 @@ class ActiveEstimator(CostEstimator):
         if self._learned is None:
             self._learned = self._adapted(workloads)
             known = self._known(workloads)
+        widening = self.widening * (_WIDER if self.budget_.adapted else 1.0)
         predicted = iter(self._predicted([w for w in workloads if _key(w) not in known]))
         return [
-            _around(known[_key(w)], 0.0) if _key(w) in known else _around(next(predicted), self.widening)
-            for w in workloads
+            _around(known[_key(w)], 0.0) if _key(w) in known else _around(next(predicted), widening) for w in workloads
         ]
 
     def estimate(self, workloads: Sequence[Workload]) -> list[Cost]:
@@ -234,10 +237,12 @@ class ActiveEstimator(CostEstimator):
         """What is known without measuring anything."""
         measured = self.budget_.costs
         known = {key: measured[key] for key in map(_key, workloads) if key in measured}
-        others = [w for w in workloads if _key(w) not in known]
+        others = [w for w in workloads if _key(w) not in known and _key(w) not in self._unrecorded]
         if self.measured is None and others:
             recorded = zip(others, CachedEstimator(self.records, protocol=self.protocol).estimate(others), strict=True)
-            known.update((_key(w), cost) for w, cost in recorded if not cost.is_unknown)
+            found = {_key(w): cost for w, cost in recorded if not cost.is_unknown}
+            known.update(found)
+            self._unrecorded.update(key for w in others if (key := _key(w)) not in found)
         return known
 
     @cached_property

@@ -57,10 +57,6 @@ class CostBounds(Protocol):
     def seconds(self, candidate: CandidatePartition) -> float:
         """What the candidate costs at least, in seconds; 0 where nothing is known of its like."""
 
-    @property
-    def batch(self) -> float:
-        """Which share of the uncertainty of a path is to be removed at a time; with 1 it is costed as a whole."""
-
     def uncertainty(self, candidate: CandidatePartition) -> float:
         """How much, in seconds, the cost of a candidate may be off."""
 
@@ -81,7 +77,6 @@ class LearnedBounds:
 
     proven = False
     spent = False
-    batch = 1.0
 
     def __init__(self, problem: SearchProblem, margin: float) -> None:
         if not 0 <= margin <= 1:

@@ -83,20 +83,15 @@ class LazyCosts:
         return [c for c in candidates if c.backend != HOST and c not in self._known]
 
     def batch(self, candidates: Iterable[CandidatePartition], limited: bool = False) -> list[CandidatePartition]:
-        """What to cost next of a path: of its candidates that are not costed, the most uncertain workloads that make up
-        the bounds' `batch` of all uncertainty; with `limited`, as many as the share of workloads allows.
+        """What to cost next of a path: a candidate of each workload that is not costed, the most uncertain first, as a
+        budget may not reach for all; with `limited`, as many as the share of workloads allows. They are costed together:
+        a round compiles in parallel.
         """
         uncertainty: dict[Hashable, float] = {}
         for candidate in self.uncosted(candidates):
             key = self._key[candidate]
             uncertainty[key] = uncertainty.get(key, 0.0) + self._bounds.uncertainty(candidate)
-        wanted = self._bounds.batch * sum(uncertainty.values())
-        chosen: list[CandidatePartition] = []
-        for key in sorted(uncertainty, key=lambda k: -uncertainty[k]):
-            if chosen and wanted <= 0:
-                break
-            chosen.append(self._members[key][0])
-            wanted -= uncertainty[key]
+        chosen = [self._members[key][0] for key in sorted(uncertainty, key=lambda k: -uncertainty[k])]
         if limited:
             chosen = chosen[: 0 if self._bounds.spent else max(0, self._limit - len(self._costed))]
         return chosen

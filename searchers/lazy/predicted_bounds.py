@@ -2,10 +2,10 @@
 measured: active learning by optimism in the face of uncertainty (Auer, *Using Confidence Bounds for
 Exploitation-Exploration Trade-offs*, JMLR 2002).
 
-At first every candidate is taken to cost the geometric middle of its interval, and the best cover by that is measured,
-its most uncertain workloads first. Then candidates are taken to cost less, step by step, down to the lower end of their
-interval, and what looks better than the best measured cover is measured as well. With the whole interval granted,
-nothing that is left is in a better cover, unless its cost is outside its interval.
+At first every candidate is taken to cost the geometric middle of its interval, and the best cover by that is measured.
+Then candidates are taken to cost less, step by step, down to the lower end of their interval, and what looks better
+than the best measured cover is measured as well. With the whole interval granted, nothing that is left is in a better
+cover, unless its cost is outside its interval.
 
 What is measured corrects the predictions for the same backend: those that share nodes with it err alike, and the more
 they share the more; the rest is shifted by the mean error of the backend (a kernel regression on the logarithm).
@@ -42,7 +42,6 @@ class PredictedBounds:
     """
 
     proven = False
-    batch = 0.5
 
     def __init__(self, intervals: Mapping[CandidatePartition, tuple[float, float]]) -> None:
         self.spent = False

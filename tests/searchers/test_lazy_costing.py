@@ -39,7 +39,6 @@ class TrueBounds:
     assumption = "assumed: nothing"
     proven = True
     spent = False
-    batch = 1.0
 
     def __init__(self, costs: Mapping[CandidatePartition, Cost], share: float) -> None:
         self.costs = costs

@@ -84,3 +84,32 @@ def test_what_tvm_cannot_compute_in_float64_is_computed_in_float32() -> None:
 def test_a_scalar_that_is_given_stays_one() -> None:
     run = _run_of(_module(relax.op.subtract, (), ()), np.float32(3.0), np.asarray(1.0, "float32"))
     assert run.outputs[0].shape == () and run.outputs[0] == 2.0
+
+
+def test_outputs_and_values_come_from_one_compilation(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled, calls = reference.compile_partitioned, []
+
+    def counted(*args: Any, **options: Any) -> Any:
+        calls.append(args)
+        return compiled(*args, **options)
+
+    monkeypatch.setattr(reference, "compile_partitioned", counted)
+    run = _run_of(_module(relax.op.nn.relu, (4, 8)))
+    (output,) = run.outputs
+    np.testing.assert_array_equal(output, np.maximum(run.inputs[0], 0))
+    (node,) = run.graph.coverable
+    np.testing.assert_array_equal(run.values([node])[0], output)
+    assert len(calls) == 1
+
+
+def test_several_outputs_one_of_them_an_input() -> None:
+    x = relax.Var("x", relax.TensorType((4, 8), "float32"))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            result = builder.emit_output(relax.op.nn.relu(x))
+        builder.emit_func_output(relax.Tuple([result, x]))
+    run = _run_of(load(builder.get()))
+    assert len(run.outputs) == 2
+    np.testing.assert_array_equal(run.outputs[0], np.maximum(run.inputs[0], 0))
+    np.testing.assert_array_equal(run.outputs[1], run.inputs[0])
