@@ -83,9 +83,8 @@ class LazyCosts:
         return [c for c in candidates if c.backend != HOST and c not in self._known]
 
     def batch(self, candidates: Iterable[CandidatePartition], limited: bool = False) -> list[CandidatePartition]:
-        """What to cost next of a path: a candidate of each workload that is not costed, the most uncertain first, since a
-        budget may not reach for all; with `limited`, as many as the share of workloads allows. They are costed at once:
-        a round compiles in parallel.
+        """What to cost next of a path: a candidate of each workload that is not costed, all in one batch, the most
+        uncertain first, since a budget may not reach for all; with `limited`, as many as the share of workloads allows.
         """
         uncertainty: dict[Hashable, float] = {}
         for candidate in self.uncosted(candidates):
