@@ -68,7 +68,7 @@ def read(path: Path) -> PlanData:
         data = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise PlanError(f"{path}: cannot read the plan: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise PlanError(f"{path}: not a plan: {error}") from error
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise PlanError(f"{path}: not a plan written by Collage")
@@ -78,7 +78,7 @@ def read(path: Path) -> PlanData:
         )
     try:
         return msgspec.convert(_with_infinities(data), PlanData)
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, RecursionError) as error:
         raise PlanError(f"{path}: a field of the plan is missing or wrong: {error}") from error
 
 

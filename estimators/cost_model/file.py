@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import os
 import zlib
 from pathlib import Path
@@ -22,6 +23,8 @@ from estimators.features.workload import TOTAL_NAMES
 
 FORMAT = "collage-cost-model"
 VERSION = 3
+#: Bytes of a model when it is unpacked; those that ship have a few million.
+MAX_BYTES = 1 << 28
 
 
 class Header(msgspec.Struct, frozen=True):
@@ -143,11 +146,14 @@ def _text(path: str | os.PathLike[str]) -> bytes:
     source = Path(path).expanduser()
     try:
         raw = source.read_bytes()
-        return gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw
+        text = gzip.GzipFile(fileobj=io.BytesIO(raw)).read(MAX_BYTES + 1) if raw[:2] == b"\x1f\x8b" else raw
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise damaged(source, error) from error
     except OSError as error:
         raise CollageError(f"{source}: the cost model cannot be read: {error.strerror or error}") from error
+    if len(text) > MAX_BYTES:
+        raise CollageError(f"{source} is no cost model: it is of more than {MAX_BYTES:,} bytes")
+    return text
 
 
 def _header(text: bytes, path: str | os.PathLike[str]) -> Header:

@@ -1,6 +1,7 @@
 """What is put is there, exactly, for every process, as soon as `put` returns."""
 
 import math
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -182,10 +183,11 @@ from collage.cost import Cost
 from collage.records import Record, RecordDatabase, RecordKey
 path, name = sys.argv[1:]
 with RecordDatabase(path) as database:  # the two race for the creation too
-    for i in range(60):
-        key = RecordKey("candidate", f"{name}{i}", "b", "1", "c", (), "d", 1, "t", "{}")
-        database.put(Record.of(key, Cost(i)))
-        assert database.get(key).seconds == i
+    for i in range(40):
+        own, shared = (RecordKey("candidate", f"{of}{i}", "b", "1", "c", (), "d", 1, "t", "{}") for of in (name, "s"))
+        database.put(Record.of(own, Cost(i)))
+        assert database.get(own).seconds == i
+        database.put(Record.of(shared, Cost(ord(name) + i)))
 """
 
 
@@ -195,4 +197,16 @@ def test_two_processes_write_at_once(tmp_path: Path) -> None:
     errors = [writer.communicate(timeout=120)[1] for writer in writers]
     assert [writer.returncode for writer in writers] == [0, 0], errors
     with RecordDatabase(path) as database:
-        assert {r.key.structure for r in database} == {f"{name}{i}" for name in "ab" for i in range(60)}
+        found = {r.key.structure: r for r in database}
+        assert set(found) == {f"{name}{i}" for name in "abs" for i in range(40)}
+        assert all(found[f"s{i}"].seconds == ord("a") + i + 0.5 for i in range(40)), "each is a session"
+        assert database.costs(r.key for r in found.values()) == {r.key: r.cost for r in found.values()}
+        assert len({o.session for o in database.observations()}) == 2
+
+
+def test_look_ups_are_by_index(database) -> None:
+    """Whatever the size of the database."""
+    with sqlite3.connect(database.path) as connection:
+        for table in ("records", "observations", "texts"):
+            (row,) = connection.execute(f"EXPLAIN QUERY PLAN SELECT * FROM {table} WHERE digest IN (?, ?)", ["a", "b"])
+            assert "USING INDEX" in row[-1], row
