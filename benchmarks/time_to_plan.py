@@ -109,8 +109,8 @@ def markdown(
             row.append(f"{ratio['median']:.2f} ({ratio['low']:.2f} to {ratio['high']:.2f})")
         rows.append(row)
     lines = [f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *rows)]
-    machine = some[-1]["machine"]
-    return "\n".join([*lines, "", f"*{machine['model']}, {machine['cores']} cores; default settings, empty records.*"])
+    machine, settings = some[-1]["machine"], " ".join(some[-1]["options"]) or "default settings"
+    return "\n".join([*lines, "", f"*{machine['model']}, {machine['cores']} cores; {settings}, empty records.*"])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

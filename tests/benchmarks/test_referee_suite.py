@@ -201,14 +201,15 @@ def test_a_busy_neighbour_runs_beside_and_ends() -> None:
 def test_the_table_of_times_has_goals_and_what_a_faster_plan_costs() -> None:
     def found(commit: str, seconds: float) -> dict[str, Any]:
         machine = {"model": "CPU", "cores": 2}
-        return {"commit": commit, "seconds": seconds, "ships": {"tvm": 1}, "choice": "collage", "machine": machine}
+        facts = {"commit": commit, "seconds": seconds, "machine": machine, "options": []}
+        return {**facts, "ships": {"tvm": 1}, "choice": "collage"}
 
     tunes = {"unet": [found("old", 673.0), found("new", 110.0)], "resnet18": [found("old", 50.0), found("new", 20.0)]}
     ratio = {"latency over the first's": {"new": asdict(Interval(1.004, 0.99, 1.02))}}
     text = time_to_plan.markdown(tunes, {"unet": ratio, "resnet18": ratio}, {"unet": 120.0})
     assert "| network | goal, s | old, s | new, s | latency, last over first |" in text
     assert "| unet | 120 | 673 (tvm) | 110 (tvm) | 1.00 (0.99 to 1.02) |" in text
-    assert "| resnet18 |  | 50 (tvm)" in text
+    assert "| resnet18 |  | 50 (tvm)" in text and "2 cores; default settings, empty records" in text
     assert "latency" not in time_to_plan.markdown({"unet": [found("new", 110.0)]}, {}, {})
 
 
