@@ -110,6 +110,7 @@ class ActiveEstimator(CostEstimator):
         self.reporter = reporter
         self._learned: LearnedEstimator | None = None
         self._unrecorded: set[_Key] = set()
+        self._predictions: dict[_Key, Cost] = {}
 
     def bind(self, records: RecordDatabase, reporter: Reporter) -> CostEstimator:
         bound = self.with_params(
@@ -187,7 +188,9 @@ class ActiveEstimator(CostEstimator):
 
     @property
     def learned_(self) -> LearnedEstimator:
-        return self._learned or LearnedEstimator(self.model, fallback=_NothingKnown(), device=self.device)
+        if self._learned is None:
+            self._learned = LearnedEstimator(self.model, fallback=_NothingKnown(), device=self.device)
+        return self._learned
 
     def _adapted(self, workloads: Sequence[Workload]) -> LearnedEstimator:
         """What predicts these workloads. Some are measured for it where the model is of another machine."""
@@ -252,7 +255,10 @@ class ActiveEstimator(CostEstimator):
         return MeasuredEstimator(self.records, self.protocol, reporter=self.reporter)
 
     def _predicted(self, workloads: Sequence[Workload]) -> list[Cost]:
-        return self.learned_.estimate(workloads)
+        missing = {key: w for w in workloads if (key := _key(w)) not in self._predictions}
+        if missing:
+            self._predictions.update(zip(missing, self.learned_.estimate(list(missing.values())), strict=True))
+        return [self._predictions[_key(w)] for w in workloads]
 
 
 @dataclass

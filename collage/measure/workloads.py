@@ -57,9 +57,15 @@ class WorkloadFactory:
         self.values = values
         self._nodes = [self._describe_node(i) for i in range(len(graph.nodes))]
         self._structures: dict[SubGraph, str] = {}
+        self._workloads: dict[CandidatePartition, Workload] = {}
 
     def of(self, candidate: CandidatePartition) -> Workload:
         """The workload of a candidate; candidates of equal structure and backend give equal workloads."""
+        if candidate not in self._workloads:  # every search asks for all of them
+            self._workloads[candidate] = self._of(candidate)
+        return self._workloads[candidate]
+
+    def _of(self, candidate: CandidatePartition) -> Workload:
         sub_graph = candidate.sub_graph
         position = {index: i for i, index in enumerate(sub_graph.inside)}
         composites = tuple((label, tuple(position[i] for i in nodes)) for label, nodes in candidate.composites)

@@ -136,3 +136,18 @@ def test_the_calibration_set_is_of_all_sizes_and_has_every_backend_of_a_structur
     assert calibration_set(model, asked[::-1]) != [] and calibration_set(model, []) == []
     few = some(records, 5)
     assert set(calibration_set(model, few)) == set(few)
+
+
+def test_nothing_is_predicted_twice(model: CostModel, records: list[Record], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every search asks for the bounds of all workloads."""
+    estimator, asked, predicted = active(model), some(records), list[int]()
+    real = CostModel.predict_interval
+
+    def counted(self: CostModel, items: Sequence[Workload]) -> Any:
+        predicted.append(len(items))
+        return real(self, items)
+
+    monkeypatch.setattr(CostModel, "predict_interval", counted)
+    first = estimator.bounds(asked)
+    assert estimator.bounds([*asked, *some(records, 12)])[:10] == first
+    assert predicted == [10, 2]
