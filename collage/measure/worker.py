@@ -28,6 +28,7 @@ from collage.measure.loaded import LoadedArtifact, WarmUps
 from collage.measure.protocol import Protocol
 from collage.measure.statistics import TIE, converged, paired_ratio
 from collage.runtime.devices import device_of, upload
+from collage.runtime.native import load_library
 from collage.runtime.threads import configure_threads
 
 SLOW = "stopped early: far slower than the fastest"
@@ -77,6 +78,7 @@ def run(job: Job, warm_ups: WarmUps, emit: Send, repeats: Repeats | None = None)
         An artifact, which has been reported, left the device in a state in which no other can run.
     """
     configure_threads(job.threads)
+    load_library()  # kernels run on its threads, as they will in deployment
     clock, device = clock_of(job.device), device_of(job.device)
     inputs = [upload(np.load(path), device) for path in job.inputs]
     expected = [np.load(path) for path in job.expected]

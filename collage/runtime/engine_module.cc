@@ -1,12 +1,14 @@
 /*!
  * The part of a compiled model that carries what other libraries run: a serialisable module of (symbol, blob) pairs and a
  * metadata string. TVM stores it inside the exported library; when that is loaded, each symbol becomes the function that the
- * registered engine makes of its blob (`collage.runtime.create_engine`, see collage/runtime/engines).
+ * registered engine makes of its blob (`collage.runtime.create_engine`, see collage/runtime/engines). The pool of threads that
+ * kernels and engines run on comes along (thread_pool.h).
  *
  * The object file is linked into every exported model, so that a machine without a compiler can load it. Several models, and
  * the tuning process itself, may hold a copy: the first one registers, and exported libraries are linked with -z nodelete.
  */
 #include <tvm/ffi/container/array.h>
+#include <tvm/ffi/extra/c_env_api.h>
 #include <tvm/ffi/extra/module.h>
 #include <tvm/ffi/function.h>
 #include <tvm/ffi/reflection/registry.h>
@@ -17,6 +19,8 @@
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "thread_pool.h"
 
 namespace collage {
 namespace ffi = tvm::ffi;
@@ -141,7 +145,7 @@ class EngineModuleObj : public ffi::ModuleObj {
   std::map<std::string, ffi::Function> functions_;
 };
 
-void Register() {
+void RegisterModules() {
   const std::string loader = std::string("ffi.Module.load_from_bytes.") + kKind;
   if (ffi::Function::GetGlobal(loader).has_value()) return;
   namespace refl = tvm::ffi::reflection;
@@ -150,6 +154,18 @@ void Register() {
       .def("collage.runtime.engine_module", EngineModuleObj::Create);
 }
 
+void RegisterThreads() {
+  if (ffi::Function::GetGlobal(kParallelCalls).has_value()) return;
+  static const ParallelCalls calls{threads::Launch, threads::Wait};
+  tvm::ffi::reflection::GlobalDef().def(kParallelCalls, [] { return reinterpret_cast<int64_t>(&calls); });
+  auto launch = reinterpret_cast<void*>(calls.launch), barrier = reinterpret_cast<void*>(calls.barrier);
+  TVM_FFI_CHECK_SAFE_CALL(TVMFFIEnvModRegisterContextSymbol("__TVMBackendParallelLaunch", launch));
+  TVM_FFI_CHECK_SAFE_CALL(TVMFFIEnvModRegisterContextSymbol("__TVMBackendParallelBarrier", barrier));
+}
+
 }  // namespace collage
 
-TVM_FFI_STATIC_INIT_BLOCK() { collage::Register(); }
+TVM_FFI_STATIC_INIT_BLOCK() {
+  collage::RegisterModules();
+  collage::RegisterThreads();
+}

@@ -1,5 +1,5 @@
 /*!
- * What engines on the CPU share: aligned memory, arguments and weights as floats, and TVM's pool of threads.
+ * What engines on the CPU share: aligned memory, arguments and weights as floats, and the threads of TVM's kernels.
  */
 #ifndef COLLAGE_RUNTIME_HOST_ENGINE_H_
 #define COLLAGE_RUNTIME_HOST_ENGINE_H_
@@ -18,16 +18,7 @@
 #include <string>
 
 #include "blob.h"
-
-extern "C" {
-/* TVM's pool, as tvm/runtime/c_backend_api.h declares it; the library is in every process that runs compiled models. */
-typedef struct {
-  void* sync_handle;
-  int32_t num_task;
-} TVMParallelGroupEnv;
-int TVMBackendParallelLaunch(int (*task)(int, TVMParallelGroupEnv*, void*), void* closure, int num_task);
-int TVMBackendParallelBarrier(int task_id, TVMParallelGroupEnv* env);
-}
+#include "parallel.h"
 
 namespace collage {
 
@@ -68,7 +59,14 @@ struct Agenda {
   }
 };
 
-/*! The tasks of one call on TVM's pool. */
+/*! The pool of the process (thread_pool.h), which every loaded model and the compiling side register. */
+inline const ParallelCalls& Threads() {
+  static const auto* calls =
+      reinterpret_cast<const ParallelCalls*>(ffi::Function::GetGlobalRequired(kParallelCalls)().cast<int64_t>());
+  return *calls;
+}
+
+/*! The tasks of one call on the pool. */
 template <typename Body>
 class PoolCall {
  public:
@@ -76,22 +74,22 @@ class PoolCall {
 
   void Run() {
     // Zero: as many tasks as the pool has threads. A task that fails says so here, not by the code.
-    if (TVMBackendParallelLaunch(&PoolCall::Task, this, 0) != 0 && error_ == nullptr) {
+    if (Threads().launch(&PoolCall::Task, this, 0) != 0 && error_ == nullptr) {
       TVM_FFI_THROW(RuntimeError) << "a task failed";
     }
     if (error_ != nullptr) std::rethrow_exception(error_);
   }
 
  private:
-  static int Task(int id, TVMParallelGroupEnv* env, void* closure) {
+  static int Task(int id, ParallelEnvironment* env, void* closure) {
     return static_cast<PoolCall*>(closure)->Do(id, env);
   }
 
-  int Do(int id, TVMParallelGroupEnv* env) {
+  int Do(int id, ParallelEnvironment* env) {
     int waited = 0;
     auto barrier = [&]() {
       ++waited;
-      if (env->num_task > 1) TVMBackendParallelBarrier(id, env);
+      if (env->num_task > 1) Threads().barrier(id, env);
     };
     int status = 0;
     try {
@@ -113,7 +111,7 @@ class PoolCall {
 };
 
 /*!
- * Calls `body(task, barrier)` on threads of TVM's pool, for `most` tasks or as many as there are threads. Each task calls
+ * Calls `body(task, barrier)` on threads of the pool, for `most` tasks or as many as there are threads. Each task calls
  * `barrier()`, which waits for all, `barriers` times.
  */
 template <typename Body>

@@ -1,4 +1,4 @@
-"""Engines on the CPU in C++: built once for this processor, and run on the threads of TVM's pool.
+"""Engines on the CPU in C++: built once for this processor, and run on the threads of TVM's kernels.
 
 What the sources share is in `host_engine.h` and `blob.h`, which they include by these names.
 """
@@ -8,8 +8,13 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+from collections.abc import Callable
 from functools import cache
+from typing import Any
 
+import tvm_ffi
+
+from collage.runtime.native import load_library
 from collage.runtime.native_engine import NativeEngine
 
 #: For the processor that compiles, like TVM's kernels. Nothing depends on the sign of zero or on traps.
@@ -18,6 +23,11 @@ FLAGS = ("-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math")
 
 class HostEngine(NativeEngine):
     """One engine of this processor; a source of another package finds our headers too."""
+
+    def load(self) -> Callable[..., Any]:
+        if tvm_ffi.get_global_func("collage.runtime.parallel_calls", allow_missing=True) is None:
+            load_library()  # the threads (thread_pool.h); loaded models carry them
+        return super().load()
 
     def build_name(self) -> str:
         """It says for which processor the engine is: homes are shared between machines."""

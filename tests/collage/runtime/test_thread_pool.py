@@ -1,0 +1,164 @@
+"""The threads of kernels and engines: every task runs once, whoever calls, and nobody waits for one that is not needed."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import tvm_ffi
+from onnx import TensorProto, helper, save
+
+from collage.compile.build import build
+from collage.frontend import load
+from collage.runtime import native
+from collage.runtime.threads import configure_threads
+
+
+class Environment(ctypes.Structure):
+    _fields_ = (("sync_handle", ctypes.c_void_p), ("num_task", ctypes.c_int32))
+
+
+TASK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.POINTER(Environment), ctypes.c_void_p)
+Task = Callable[[int, "ctypes._Pointer[Environment]"], int]
+
+
+class Calls(ctypes.Structure):
+    """`ParallelCalls` of parallel.h."""
+
+    _fields_ = (
+        ("launch", ctypes.CFUNCTYPE(ctypes.c_int, TASK, ctypes.c_void_p, ctypes.c_int)),
+        ("barrier", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.POINTER(Environment))),
+    )
+
+
+@pytest.fixture(scope="module")
+def calls() -> Calls:
+    native.load_library()
+    return Calls.from_address(tvm_ffi.get_global_func("collage.runtime.parallel_calls")())
+
+
+def launch(calls: Calls, task: Task, count: int = 0) -> int:
+    return int(calls.launch(TASK(lambda i, env, _: task(i, env)), None, count))
+
+
+@pytest.mark.parametrize("threads", [1, 2, 4])
+def test_every_task_runs_once_with_the_number_of_threads_that_is_set(calls: Calls, threads: int) -> None:
+    def body() -> None:
+        configure_threads(threads)
+        for _ in range(300):
+            seen: Counter[tuple[int, int]] = Counter()
+            assert launch(calls, lambda i, env: seen.update([(i, env[0].num_task)]) or 0) == 0
+            # TVM makes no more threads than there are processors
+            assert set(seen.values()) == {1} and {i for i, _ in seen} == set(range(len(seen)))
+            assert len(seen) == tvm_ffi.get_global_func("runtime.NumThreads")()
+
+    in_threads(body, 1)
+
+
+def test_threads_may_call_at_the_same_time(calls: Calls) -> None:
+    def body() -> None:
+        configure_threads(2)
+        for _ in range(300):
+            seen: list[int] = []
+            launch(calls, lambda i, _: seen.append(i) or 0)  # type: ignore[func-returns-value]
+            assert sorted(seen) == list(range(len(seen)))
+
+    in_threads(body, 4)
+
+
+def test_the_failure_of_a_task_is_the_failure_of_the_call(calls: Calls) -> None:
+    configure_threads(2)
+    for failing in (0, 1):
+        assert launch(calls, lambda i, env, failing=failing: -1 if i == failing % env[0].num_task else 0) == -1
+    assert launch(calls, lambda i, _: 0) == 0
+
+
+def test_a_region_inside_a_region_runs_where_it_is_called(calls: Calls) -> None:
+    configure_threads(2)
+    inner: list[tuple[int, int, bool]] = []
+
+    def outer(i: int, _: object) -> int:
+        here = threading.get_ident()
+        return launch(calls, lambda j, env: inner.append((j, env[0].num_task, threading.get_ident() == here)) or 0)  # type: ignore[func-returns-value]
+
+    assert launch(calls, outer) == 0
+    assert inner and set(inner) == {(0, 1, True)}
+
+
+def test_nobody_passes_a_barrier_before_all_have_come(calls: Calls) -> None:
+    configure_threads(2)
+    for late in (0, 1):
+        come: list[int] = []
+        passed: list[int] = []
+
+        def task(i: int, env: ctypes._Pointer[Environment], late: int = late) -> int:
+            if i == late:
+                time.sleep(0.002)  # the other one falls asleep meanwhile
+            come.append(i)
+            calls.barrier(i, env)
+            passed.append(len(come))
+            return 0
+
+        for _ in range(20):
+            come.clear()
+            passed.clear()
+            assert launch(calls, task) == 0
+            assert set(passed) == {len(come)}
+
+
+def test_workers_that_sleep_wake_up(calls: Calls) -> None:
+    configure_threads(2)
+    for _ in range(20):
+        time.sleep(0.002)
+        seen: list[int] = []
+        launch(calls, lambda i, _: seen.append(i) or 0)  # type: ignore[func-returns-value]
+        assert sorted(seen) == list(range(len(seen)))
+
+
+def test_a_forked_process_has_threads_of_its_own(calls: Calls) -> None:
+    configure_threads(2)
+    assert launch(calls, lambda i, _: 0) == 0
+    child = os.fork()
+    if child == 0:
+        seen: list[int] = []
+        status = launch(calls, lambda i, _: seen.append(i) or 0)  # type: ignore[func-returns-value]
+        os._exit(0 if status == 0 and sorted(seen) == list(range(len(seen))) else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_kernels_of_tvm_run_on_these_threads(calls: Calls, tmp_path: Path) -> None:
+    shape = [1, 64, 56, 56]
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in ("x", "y")]
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", values[:1], values[1:])
+    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "m.onnx")
+    build(load(tmp_path / "m.onnx"), [], 2).export(tmp_path / "m.so")
+    import collage.runtime
+
+    collage.runtime.load(tmp_path / "m.so")
+    pointer = ctypes.c_void_p.in_dll(ctypes.CDLL(str(tmp_path / "m.so")), "__TVMBackendParallelLaunch")
+    assert pointer.value == ctypes.cast(calls.launch, ctypes.c_void_p).value
+
+
+def in_threads(body: Callable[[], None], count: int) -> None:
+    """Run in threads of their own, and raise what one of them raises."""
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            body()
+        except BaseException as failure:
+            failures.append(failure)
+
+    threads = [threading.Thread(target=run) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]
