@@ -173,7 +173,7 @@ class Pool {
   void Work(int self) {
     for (int i = 0; i < env_.num_task; ++i) {
       int id = (self + i) % env_.num_task;
-      if (self >= env_.num_task || claimed_[id].exchange(true)) continue;
+      if (self >= env_.num_task || claimed_[id].load() || claimed_[id].exchange(true)) continue;
       if (task_(id, &env_, closure_) == 0) continue;
       std::lock_guard<std::mutex> lock(mutex_);
       status_ = -1;

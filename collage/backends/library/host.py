@@ -1,4 +1,4 @@
-"""HostLibraryBackend: labelled patterns that an engine in C++ runs on the threads of TVM's pool."""
+"""HostLibraryBackend: labelled patterns that an engine in C++ runs on the threads of TVM's kernels."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 /*!
  * The engine of `onednn` partitions: reads a blob (collage/runtime/blob.py), and runs it by oneDNN on the threads of TVM's
- * own pool.
+ * kernels.
  */
 #include <tvm/ffi/function.h>
 #include <tvm/ffi/reflection/registry.h>

@@ -1,7 +1,7 @@
 """The `onednn` engine: `engine.cc`, compiled with oneDNN's headers, and oneDNN itself, loaded from its wheel.
 
 Both come from PyPI (`onednn-cpu-gomp`, `onednn-devel-cpu-gomp`); where compiled models run, the first is enough. It is
-the build for OpenMP, of which the engine takes one thread per call: TVM's pool brings the threads.
+the build for OpenMP, of which the engine takes one thread per call: the pool of TVM's kernels brings them.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
  * oneDNN's C API, looked up when it is first called, in a library that is loaded already (`native.py`): compiled models
  * carry this engine, and load where oneDNN is not.
  *
- * One thread of TVM's pool calls oneDNN for one piece of the work: oneDNN's own threads, of OpenMP, never start. Threads
- * of two pools that wait actively take the processors from each other (docs/TVM.md).
+ * Threads of TVM's kernels (../thread_pool.h) call oneDNN for one piece of the work each: oneDNN's own threads, of OpenMP, never
+ * start. Threads of two pools that wait actively take the processors from each other (docs/TVM.md).
  */
 #ifndef COLLAGE_RUNTIME_ONEDNN_LIBRARY_H_
 #define COLLAGE_RUNTIME_ONEDNN_LIBRARY_H_

@@ -1,6 +1,6 @@
 /*!
  * The engine of `winograd` partitions: reads a blob (collage/runtime/blob.py), and runs the convolution on the threads of
- * TVM's own pool, so that it shares them with TVM's kernels.
+ * TVM's kernels.
  */
 #include <tvm/ffi/function.h>
 #include <tvm/ffi/reflection/registry.h>

@@ -1,4 +1,4 @@
-"""The threads of kernels and engines: every task runs once, whoever calls, and nobody waits for one that is not needed."""
+"""The threads of kernels and engines: every task of a region runs once, whoever calls and whenever."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import ctypes
 import os
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from onnx import TensorProto, helper, save
 
 from collage.compile.build import build
 from collage.frontend import load
+from collage.runtime import load as load_model
 from collage.runtime import native
 from collage.runtime.threads import configure_threads
 
@@ -47,16 +47,29 @@ def launch(calls: Calls, task: Task, count: int = 0) -> int:
     return int(calls.launch(TASK(lambda i, env, _: task(i, env)), None, count))
 
 
+def ran(calls: Calls) -> list[tuple[int, int]]:
+    """Each task of a region: its number, and of how many."""
+    seen: list[tuple[int, int]] = []
+
+    def task(i: int, env: ctypes._Pointer[Environment]) -> int:
+        seen.append((i, env[0].num_task))
+        return 0
+
+    assert launch(calls, task) == 0
+    return sorted(seen)
+
+
+def each_once() -> list[tuple[int, int]]:
+    """With as many threads as TVM has for the calling thread."""
+    threads = tvm_ffi.get_global_func("runtime.NumThreads")()
+    return [(i, threads) for i in range(threads)]
+
+
 @pytest.mark.parametrize("threads", [1, 2, 4])
 def test_every_task_runs_once_with_the_number_of_threads_that_is_set(calls: Calls, threads: int) -> None:
     def body() -> None:
         configure_threads(threads)
-        for _ in range(300):
-            seen: Counter[tuple[int, int]] = Counter()
-            assert launch(calls, lambda i, env: seen.update([(i, env[0].num_task)]) or 0) == 0
-            # TVM makes no more threads than there are processors
-            assert set(seen.values()) == {1} and {i for i, _ in seen} == set(range(len(seen)))
-            assert len(seen) == tvm_ffi.get_global_func("runtime.NumThreads")()
+        assert all(ran(calls) == each_once() for _ in range(300))
 
     in_threads(body, 1)
 
@@ -64,10 +77,7 @@ def test_every_task_runs_once_with_the_number_of_threads_that_is_set(calls: Call
 def test_threads_may_call_at_the_same_time(calls: Calls) -> None:
     def body() -> None:
         configure_threads(2)
-        for _ in range(300):
-            seen: list[int] = []
-            launch(calls, lambda i, _: seen.append(i) or 0)  # type: ignore[func-returns-value]
-            assert sorted(seen) == list(range(len(seen)))
+        assert all(ran(calls) == each_once() for _ in range(300))
 
     in_threads(body, 4)
 
@@ -81,54 +91,51 @@ def test_the_failure_of_a_task_is_the_failure_of_the_call(calls: Calls) -> None:
 
 def test_a_region_inside_a_region_runs_where_it_is_called(calls: Calls) -> None:
     configure_threads(2)
-    inner: list[tuple[int, int, bool]] = []
+    inner: list[list[tuple[int, int]]] = []
 
-    def outer(i: int, _: object) -> int:
-        here = threading.get_ident()
-        return launch(calls, lambda j, env: inner.append((j, env[0].num_task, threading.get_ident() == here)) or 0)  # type: ignore[func-returns-value]
+    def outer(_i: int, _env: object) -> int:
+        inner.append(ran(calls))
+        return 0
 
     assert launch(calls, outer) == 0
-    assert inner and set(inner) == {(0, 1, True)}
+    assert inner == [[(0, 1)]] * len(each_once())
 
 
-def test_nobody_passes_a_barrier_before_all_have_come(calls: Calls) -> None:
+@pytest.mark.parametrize("late", [0, 1])
+def test_nobody_passes_a_barrier_before_all_have_come(calls: Calls, late: int) -> None:
     configure_threads(2)
-    for late in (0, 1):
-        come: list[int] = []
-        passed: list[int] = []
+    come: list[int] = []
+    passed: list[int] = []
 
-        def task(i: int, env: ctypes._Pointer[Environment], late: int = late) -> int:
-            if i == late:
-                time.sleep(0.002)  # the other one falls asleep meanwhile
-            come.append(i)
-            calls.barrier(i, env)
-            passed.append(len(come))
-            return 0
+    def task(i: int, env: ctypes._Pointer[Environment]) -> int:
+        if i == late:
+            time.sleep(0.002)  # the other one falls asleep meanwhile
+        come.append(i)
+        calls.barrier(i, env)
+        passed.append(len(come))
+        return 0
 
-        for _ in range(20):
-            come.clear()
-            passed.clear()
-            assert launch(calls, task) == 0
-            assert set(passed) == {len(come)}
+    for _ in range(20):
+        come.clear()
+        passed.clear()
+        assert launch(calls, task) == 0
+        assert set(passed) == {len(come)}
 
 
 def test_workers_that_sleep_wake_up(calls: Calls) -> None:
     configure_threads(2)
     for _ in range(20):
         time.sleep(0.002)
-        seen: list[int] = []
-        launch(calls, lambda i, _: seen.append(i) or 0)  # type: ignore[func-returns-value]
-        assert sorted(seen) == list(range(len(seen)))
+        assert ran(calls) == each_once()
 
 
 def test_a_forked_process_has_threads_of_its_own(calls: Calls) -> None:
     configure_threads(2)
-    assert launch(calls, lambda i, _: 0) == 0
+    expected = each_once()
+    assert ran(calls) == expected
     child = os.fork()
     if child == 0:
-        seen: list[int] = []
-        status = launch(calls, lambda i, _: seen.append(i) or 0)  # type: ignore[func-returns-value]
-        os._exit(0 if status == 0 and sorted(seen) == list(range(len(seen))) else 1)
+        os._exit(0 if ran(calls) == expected else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
@@ -138,9 +145,7 @@ def test_kernels_of_tvm_run_on_these_threads(calls: Calls, tmp_path: Path) -> No
     graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", values[:1], values[1:])
     save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "m.onnx")
     build(load(tmp_path / "m.onnx"), [], 2).export(tmp_path / "m.so")
-    import collage.runtime
-
-    collage.runtime.load(tmp_path / "m.so")
+    load_model(tmp_path / "m.so")
     pointer = ctypes.c_void_p.in_dll(ctypes.CDLL(str(tmp_path / "m.so")), "__TVMBackendParallelLaunch")
     assert pointer.value == ctypes.cast(calls.launch, ctypes.c_void_p).value
 
