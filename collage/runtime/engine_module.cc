@@ -145,7 +145,7 @@ class EngineModuleObj : public ffi::ModuleObj {
   std::map<std::string, ffi::Function> functions_;
 };
 
-void RegisterModules() {
+static void RegisterModules() {
   const std::string loader = std::string("ffi.Module.load_from_bytes.") + kKind;
   if (ffi::Function::GetGlobal(loader).has_value()) return;
   namespace refl = tvm::ffi::reflection;
@@ -154,7 +154,7 @@ void RegisterModules() {
       .def("collage.runtime.engine_module", EngineModuleObj::Create);
 }
 
-void RegisterThreads() {
+static void RegisterThreads() {
   if (ffi::Function::GetGlobal(kParallelCalls).has_value()) return;
   static const ParallelCalls calls{threads::Launch, threads::Wait};
   tvm::ffi::reflection::GlobalDef().def(kParallelCalls, [] { return reinterpret_cast<int64_t>(&calls); });
@@ -163,9 +163,12 @@ void RegisterThreads() {
   TVM_FFI_CHECK_SAFE_CALL(TVMFFIEnvModRegisterContextSymbol("__TVMBackendParallelBarrier", barrier));
 }
 
+/*! Its symbol is what compiled models are known by (library_file.py). */
+void Register() {
+  RegisterModules();
+  RegisterThreads();
+}
+
 }  // namespace collage
 
-TVM_FFI_STATIC_INIT_BLOCK() {
-  collage::RegisterModules();
-  collage::RegisterThreads();
-}
+TVM_FFI_STATIC_INIT_BLOCK() { collage::Register(); }

@@ -41,6 +41,7 @@ int NumThreads();
 
 namespace collage {
 namespace threads {
+namespace {  // each compiled model carries a copy; copies of different versions share nothing
 
 /*! A number that threads wait for to change: they poll first, because waking takes longer than most kernels. */
 class Signal {
@@ -109,7 +110,7 @@ struct Barrier {
 };
 
 /*! How often this process is a forked one: threads do not come along. */
-inline std::atomic<int>& Forks() {
+std::atomic<int>& Forks() {
   static std::atomic<int> forks{0};
   static int registered = pthread_atfork(nullptr, nullptr, [] { forks.fetch_add(1); });
   (void)registered;
@@ -117,7 +118,7 @@ inline std::atomic<int>& Forks() {
 }
 
 /*! Whether the calling thread is inside a region: another one is not dealt out again. */
-inline bool& Inside() {
+bool& Inside() {
   static thread_local bool inside = false;
   return inside;
 }
@@ -197,7 +198,7 @@ class Pool {
 };
 
 /*! The pool of the calling thread, of this many threads at least. */
-inline Pool* OwnPool(int threads) {
+Pool* OwnPool(int threads) {
   static thread_local std::unique_ptr<Pool> pool;
   if (pool != nullptr && pool->forked()) (void)pool.release();  // its threads are in the other process
   if (pool == nullptr || pool->size() < threads) pool = std::make_unique<Pool>(threads);
@@ -205,7 +206,7 @@ inline Pool* OwnPool(int threads) {
 }
 
 /*! As `TVMBackendParallelLaunch`: calls `task` for each of `count` tasks, by default as many as there are threads. */
-inline int Launch(ParallelTask task, void* closure, int count) {
+int Launch(ParallelTask task, void* closure, int count) {
   bool& inside = Inside();
   int threads = inside ? 1 : tvm::runtime::threading::NumThreads();
   if (count == 0 || count > threads) count = threads;
@@ -220,11 +221,12 @@ inline int Launch(ParallelTask task, void* closure, int count) {
 }
 
 /*! As `TVMBackendParallelBarrier`. */
-inline int Wait(int, ParallelEnvironment* env) {
+int Wait(int, ParallelEnvironment* env) {
   if (env->num_task > 1) static_cast<Barrier*>(env->sync_handle)->Wait(env->num_task);
   return 0;
 }
 
+}  // namespace
 }  // namespace threads
 }  // namespace collage
 
