@@ -8,7 +8,6 @@ that exists only meanwhile.
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import time
 import traceback
@@ -36,6 +35,7 @@ from collage.deployed.messages import (
 from collage.errors import last_line
 from collage.measure.check import wrong_numbers
 from collage.measure.framing import receive, send
+from collage.measure.helper import channels
 
 if TYPE_CHECKING:
     from collage.measure.clock import Clock
@@ -127,10 +127,8 @@ def _resident() -> int:
 
 
 def main() -> None:
-    """Serve until the other side closes the pipe. Libraries may print what they like: it goes to standard error."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
+    """Serve until the other side closes the pipe."""
+    requests, answers = channels()
     server = Server()
     while True:
         try:

@@ -55,7 +55,7 @@ class Clock(ABC):
 
     @abstractmethod
     def time_once(self, loaded: LoadedArtifact, protocol: Protocol, threads: int) -> float:
-        """Seconds of one run: of its kernels, or of the whole call, as the protocol says."""
+        """Seconds of one run, of its kernels."""
 
     @abstractmethod
     def time_call(self, call: Callable[[], Any]) -> float:
@@ -85,8 +85,6 @@ class HostClock(Clock):
             if loaded.warm_up is not None:
                 loaded.warm_up.call()
             instrument.touch(loaded.inputs)
-        if protocol.span == "call":
-            return self.time_call(loaded.call)
         found = instrument.spans(loaded.vm, loaded.call)
         return found[-1].end - found[0].begin if found else 0.0
 
@@ -108,8 +106,6 @@ class DeviceClock(Clock):
 
     def time_once(self, loaded: LoadedArtifact, protocol: Protocol, threads: int) -> float:
         assert isinstance(protocol, DeviceProtocol)
-        if protocol.span == "call":
-            return self.time_call(loaded.call)
         device_events.synchronize()
         device_events.reset()
         if loaded.runs_per_sample == 0:

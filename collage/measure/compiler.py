@@ -13,8 +13,9 @@ from typing import Any
 import cloudpickle
 
 from collage.measure.faults import Failure
+from collage.measure.framing import receive, send
 from collage.measure.helper import channels
-from collage.measure.job import Begin, Failed, Ready, Returned, Task, receive, send
+from collage.measure.job import Begin, Failed, Ready, Returned, Task
 
 #: Seconds without a task after which it ends.
 _IDLE_S = 300.0

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from collage.measure.faults import Blame
+from collage.measure.framing import receive, send
 from collage.measure.helper import command
-from collage.measure.job import receive, send
 
 #: Limits are extended to at most this multiple of themselves.
 _EXTENSION = 4
@@ -119,6 +119,19 @@ class HelperProcess:
                 if not deadline.left():
                     raise Overdue(deadline.blame)
         return receive(self.stdout)
+
+    def pause(self) -> None:
+        """Stop it with all that it has started, and wait until it is stopped."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.number, signal.SIGSTOP)
+            _, status = os.waitpid(self.number, os.WUNTRACED)
+            if not os.WIFSTOPPED(status):  # it ended just now, and has been waited for
+                self._process.returncode = os.waitstatus_to_exitcode(status)
+
+    def resume(self) -> None:
+        """Let it go on after `pause`."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.number, signal.SIGCONT)
 
     def exit_status(self) -> tuple[int, str]:
         """The status of a process that has ended, or has closed its pipe and is about to, and what is known of the

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import pickle
-import struct
 from dataclasses import dataclass, field
-from typing import IO, Any
+from typing import Any
 
 from collage.measure.artifact import Artifact
 from collage.measure.conditions import Conditions
 from collage.measure.faults import Failure
 from collage.measure.protocol import Protocol
-
-#: The calls of a virtual machine in their order: symbol, and median seconds from its beginning to the next one's (of
-#: the last one, to its end).
-Parts = tuple[tuple[str, float], ...]
 
 
 @dataclass(frozen=True)
@@ -84,15 +78,11 @@ class Failed:
 
 @dataclass(frozen=True)
 class Timed:
-    """The samples of one artifact, in seconds, and why sampling stopped; and, of a whole network, `Parts`, and on an
-    accelerator what the host took to issue each of them, in seconds; and what the machine was like meanwhile.
-    """
+    """The samples of one artifact, in seconds, why sampling stopped, and what the machine was like meanwhile."""
 
     artifact: int
     samples: tuple[float, ...]
     reason: str
-    parts: Parts = ()
-    launches: Parts = ()
     conditions: Conditions = field(default_factory=Conditions)
 
 
@@ -118,26 +108,3 @@ class Done:
 
 
 Event = Ready | Begin | Failed | Timed | Returned | Retired | Done
-
-
-def send(stream: IO[bytes], message: Any) -> None:
-    """Write one message, framed by its length."""
-    data = pickle.dumps(message)
-    stream.write(struct.pack("<Q", len(data)) + data)
-    stream.flush()
-
-
-def receive(stream: IO[bytes]) -> Any:
-    """Read one message. Raises EOFError when the other side has gone."""
-    header = _exactly(stream, 8)
-    return pickle.loads(_exactly(stream, struct.unpack("<Q", header)[0]))
-
-
-def _exactly(stream: IO[bytes], count: int) -> bytes:
-    data = b""
-    while len(data) < count:
-        part = stream.read(count - len(data))
-        if not part:
-            raise EOFError
-        data += part
-    return data

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,26 +10,20 @@ import tvm
 import tvm_ffi
 from tvm.runtime.vm import VirtualMachine
 
-from collage.measure import instrument
 from collage.measure.artifact import Artifact
 from collage.measure.clock import clock_of
 from collage.measure.protocol import Protocol
 from collage.runtime import engines
 from collage.runtime.devices import device_of, download, upload
 
-#: What TVM's virtual machine calls for a run of calls that is a CUDA graph (`relax.transform.RewriteCUDAGraph`).
-_CAPTURE = "vm.builtin.cuda_graph.run_or_capture"
-_INVOKE = "vm.builtin.invoke_closure"
-
 
 class LoadedArtifact:
-    """An artifact that is ready to run; a `watched` one also call by call.
+    """An artifact that is ready to run.
 
     Attributes
     ----------
-    vm, watched
-        Virtual machines; the second one has the stopwatch, and launches call by call what the first one has in CUDA
-        graphs.
+    vm
+        The virtual machine.
     inputs, pristine
         Tensors on the device, and copies of them there that nothing writes to; none on the CPU.
     warm_up
@@ -42,21 +34,13 @@ class LoadedArtifact:
         How a device's clock times it; 0 until it has been run.
     """
 
-    def __init__(
-        self, artifact: Artifact, inputs: list[Any], warm_up: LoadedArtifact | None = None, watched: bool = False
-    ) -> None:
+    def __init__(self, artifact: Artifact, inputs: list[Any], warm_up: LoadedArtifact | None = None) -> None:
         for blob in artifact.blobs:
             run = engines.create(blob.engine, Path(blob.path).read_bytes(), dict(blob.options))
             tvm_ffi.register_global_func(blob.symbol, run, override=True)
         device = device_of(artifact.device)
         library = tvm.runtime.load_module(artifact.library)
         self.vm = VirtualMachine(library, device)
-        # An instrument cannot be taken out of a virtual machine again, so that a second one has it. It is made now: it
-        # finds its engines by name, and the next artifact may have others of the same names.
-        self.watched: Any = None
-        if watched:
-            with _uncaptured():
-                self.watched = VirtualMachine(library, device)
         self.inputs = inputs
         self.pristine = [tensor.copyto(device) for tensor in inputs] if artifact.device != "cpu" else []
         self._arguments = [*inputs, *(upload(np.load(path), device) for path in artifact.weights)]
@@ -77,47 +61,14 @@ class LoadedArtifact:
         self.call()
         self._arguments[0] = self.warm_up.call()
 
-    def call_watched(self) -> None:
-        """Run once in the virtual machine that has the stopwatch."""
-        self.watched["main"](*self._arguments)
-
     def run(self) -> list[Any]:
         """The outputs, as arrays."""
         result = self._main(*self._arguments)
         return download([result] if isinstance(result, tvm.runtime.Tensor) else result)
 
     def time_once(self, protocol: Protocol, threads: int) -> float:
-        """Seconds of one run: of its kernels, inside the virtual machine, or of the whole call, as the protocol
-        says.
-        """
+        """Seconds of one run of its kernels, inside the virtual machine."""
         return self._clock.time_once(self, protocol, threads)
-
-    def watch_once(self) -> list[instrument.Span]:
-        """Run once with a stopwatch around every call that the virtual machine makes."""
-        return self._clock.watch_once(self)
-
-
-@contextmanager
-def _uncaptured() -> Iterator[None]:
-    """Virtual machines made inside of this launch CUDA graphs call by call, so that their calls can be watched.
-
-    A virtual machine looks functions up by name once, when it is made.
-    """
-    original = tvm_ffi.get_global_func(_CAPTURE, allow_missing=True)
-    if original is None:
-        yield
-        return
-
-    invoke = tvm_ffi.get_global_func(_INVOKE)
-
-    def run(machine: Any, function: Any, arguments: Any, _index: int, *_shape: Any) -> Any:
-        return invoke(machine, function, *arguments)
-
-    tvm_ffi.register_global_func(_CAPTURE, run, override=True)
-    try:
-        yield
-    finally:
-        tvm_ffi.register_global_func(_CAPTURE, original, override=True)
 
 
 class WarmUps:

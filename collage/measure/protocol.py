@@ -10,7 +10,7 @@ from collage.runtime.device_info import DeviceInfo
 
 @dataclass(frozen=True)
 class Protocol:
-    """How candidates are timed.
+    """How candidates are timed: from the first to the last kernel inside the virtual machine.
 
     Attributes
     ----------
@@ -20,9 +20,6 @@ class Protocol:
         without that.
     warmup
         Rounds that are not counted.
-    discard
-        Runs at the beginning of every turn that are not counted. They absorb the cache state that the artifact before
-        left behind, and the waking of threads.
     min_samples, max_samples
         Of every candidate that is not stopped early.
     relative
@@ -33,10 +30,6 @@ class Protocol:
         An artifact this many times slower than the fastest is stopped with the samples it has.
     evict_bytes
         Bytes overwritten before a cold sample, by all threads together: a quarter more than the caches hold.
-    span
-        "kernels" times from the first to the last kernel inside the virtual machine; "call" times the whole call, from
-        Python, and every turn has one more run, with a stopwatch around each of its calls; plans that may still be the
-        fastest are sampled beyond the limits, until they are distinguished.
     tolerance
         Largest absolute error over largest absolute reference value; beyond it the candidate is Invalid.
     version
@@ -45,14 +38,12 @@ class Protocol:
 
     weights: Literal["cold", "hot"] = "cold"
     warmup: int = 2
-    discard: int = 0
     min_samples: int = 7
     max_samples: int = 31
     relative: float = 0.01
     time_limit_s: float = 0.4
     slow_factor: float = 3.0
     evict_bytes: int = 64 << 20
-    span: Literal["kernels", "call"] = "kernels"
     tolerance: float = 1e-4
     version: int = 4
 
@@ -61,28 +52,13 @@ class Protocol:
         return asdict(self)
 
 
-#: End-to-end latency of whole networks: repeated calls as in a deployed process, many samples, plans interleaved.
-END_TO_END = Protocol(
-    weights="hot",
-    span="call",
-    warmup=2,
-    discard=2,
-    min_samples=15,
-    max_samples=75,
-    time_limit_s=20.0,
-    evict_bytes=8 << 20,  # nothing is overwritten; it stands in the keys of records
-    version=6,
-)
-
-
 @dataclass(frozen=True)
 class DeviceProtocol(Protocol):
     """How something is timed on an accelerator, by events on its stream (`collage.measure.device_clock`).
 
     `weights="cold"` overwrites the last-level cache, and then copies the inputs into it again, before every run; "hot"
     repeats without that, after one run that does not count. Either way so much is queued before the run that the host
-    has issued all of its launches before the first of them begins: what is timed is the device. `span="call"` leaves
-    that out: there the time of the host's launches belongs to the latency.
+    has issued all of its launches before the first of them begins: what is timed is the device.
 
     Attributes
     ----------
@@ -102,12 +78,6 @@ class DeviceProtocol(Protocol):
     batch_limit: int = 32
     evict_bytes: int = 256 << 20
     version: int = 3
-
-
-#: End-to-end latency on an accelerator; no longer limits than on a CPU: it does not drift with its neighbours.
-END_TO_END_CUDA = DeviceProtocol(
-    weights="hot", span="call", warmup=3, discard=2, min_samples=15, max_samples=101, time_limit_s=20.0
-)
 
 
 def candidate_protocol(device: DeviceInfo) -> Protocol:
@@ -134,8 +104,3 @@ def transition_protocol(device: str) -> Protocol:
     if device != "cpu":
         return DeviceProtocol(**_TRANSITIONS)
     return Protocol(weights="hot", evict_bytes=0, **_TRANSITIONS)
-
-
-def end_to_end(device: str) -> Protocol:
-    """How whole networks are timed on a kind of device."""
-    return END_TO_END if device == "cpu" else END_TO_END_CUDA

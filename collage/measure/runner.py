@@ -15,7 +15,7 @@ from collage.errors import CollageError
 from collage.measure.conditions import Conditions
 from collage.measure.faults import Blame, Failure, Trials
 from collage.measure.helper_process import HelperProcess, Overdue
-from collage.measure.job import Begin, Done, Failed, Job, Parts, Ready, Retired, Timed
+from collage.measure.job import Begin, Done, Failed, Job, Ready, Retired, Timed
 from collage.measure.statistics import Summary
 from collage.runtime.threads import thread_environment
 
@@ -30,14 +30,11 @@ _LOST = 3
 @dataclass(frozen=True)
 class Measurement:
     """The result of one artifact: samples in seconds and why sampling stopped, or the reason why there are none and
-    who is to blame. Of a whole network also how long each of its calls took, and on an accelerator how long the host
-    took to issue it.
+    who is to blame.
     """
 
     samples: tuple[float, ...] = ()
     reason: str = ""
-    parts: Parts = ()
-    launches: Parts = ()
     blame: Blame = "candidate"
     conditions: Conditions = field(default_factory=Conditions)
 
@@ -150,7 +147,7 @@ class Runner:
                     attempt.found[event.artifact] = event.failure
                 elif isinstance(event, Timed):
                     attempt.found[event.artifact] = Measurement(
-                        event.samples, event.reason, event.parts, event.launches, conditions=event.conditions
+                        event.samples, event.reason, conditions=event.conditions
                     )
                 elif isinstance(event, Retired):
                     self.close()

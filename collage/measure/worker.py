@@ -21,12 +21,12 @@ from collage.measure.check import wrong_numbers
 from collage.measure.clock import clock_of, remark
 from collage.measure.conditions import Conditions, Repeats
 from collage.measure.faults import Failure, blame_of
+from collage.measure.framing import receive, send
 from collage.measure.helper import channels
-from collage.measure.instrument import Span
-from collage.measure.job import Begin, Done, Event, Failed, Job, Parts, Ready, Retired, Timed, receive, send
+from collage.measure.job import Begin, Done, Event, Failed, Job, Ready, Retired, Timed
 from collage.measure.loaded import LoadedArtifact, WarmUps
 from collage.measure.protocol import Protocol
-from collage.measure.statistics import TIE, converged, paired_ratio
+from collage.measure.statistics import converged
 from collage.runtime.devices import device_of, upload
 from collage.runtime.native import load_library
 from collage.runtime.threads import configure_threads
@@ -36,9 +36,6 @@ SLOW = "stopped early: far slower than the fastest"
 _HOPELESS = 8
 #: A run that takes this long is not repeated for better numbers when it is hopeless anyway, in seconds.
 _LONG_S = 1.0
-
-#: Whole networks that are not distinguished are sampled up to this multiple of the protocol's limits.
-_DECISION = 3
 
 Send = Callable[[Event], None]
 
@@ -88,7 +85,7 @@ def run(job: Job, warm_ups: WarmUps, emit: Send, repeats: Repeats | None = None)
     for i, artifact in enumerate(job.artifacts):
         emit(Begin(i, "loading"))
         try:
-            loaded = LoadedArtifact(artifact, inputs, warm_ups.of(artifact), watched=job.protocol.span == "call")
+            loaded = LoadedArtifact(artifact, inputs, warm_ups.of(artifact))
             emit(Begin(i, "running"))
             begin = time.perf_counter()
             outputs = loaded.run()
@@ -115,8 +112,7 @@ def run(job: Job, warm_ups: WarmUps, emit: Send, repeats: Repeats | None = None)
     after = clock.frequency()
     for i, timed in sampled.items():
         reason = timed.reason if job.device == "cpu" else remark(timed.reason, timed.samples, before, after)
-        parts, launches = parts_of(timed.watched), launches_of(timed.watched)
-        emit(Timed(i, tuple(timed.samples), reason, parts, launches, conditions))
+        emit(Timed(i, tuple(timed.samples), reason, conditions))
 
 
 def _sample_calmly(
@@ -134,10 +130,9 @@ def _sample_calmly(
 
 @dataclass
 class Sampled:
-    """One artifact's samples, in seconds; the runs with a stopwatch around every call; why sampling stopped."""
+    """One artifact's samples, in seconds; why sampling stopped."""
 
     samples: list[float] = field(default_factory=list)
-    watched: list[list[Span]] = field(default_factory=list)
     reason: str = ""
 
 
@@ -161,12 +156,9 @@ def sample(
         shift = round_number % len(turns)  # the order rotates between rounds
         for i in turns[shift:] + turns[:shift]:
             emit(Begin(i, "timing"))
-            for _ in range(protocol.discard):
-                artifacts[i].time_once(protocol, threads)
-            seconds, watched = _turn(artifacts[i], protocol, threads, round_number)
+            seconds = artifacts[i].time_once(protocol, threads)
             if round_number >= protocol.warmup:
                 sampled[i].samples.append(seconds)
-                sampled[i].watched.extend(watched)
         round_number += 1
         for i, reason in _done(sampled, turns, protocol, time.monotonic() - started).items():
             sampled[i].reason = reason
@@ -174,11 +166,7 @@ def sample(
 
 
 def _done(sampled: Mapping[int, Sampled], turns: Sequence[int], protocol: Protocol, elapsed: float) -> dict[int, str]:
-    """Why sampling stopped, by artifact; those that go on are left out.
-
-    Whole networks are timed to decide between them: one that may still be the fastest is sampled beyond the limits,
-    and the fastest with it.
-    """
+    """Why sampling stopped, by artifact; those that go on are left out."""
     medians = {i: float(np.median(s.samples)) for i, s in sampled.items() if s.samples}
     if not medians:
         return {}
@@ -189,59 +177,8 @@ def _done(sampled: Mapping[int, Sampled], turns: Sequence[int], protocol: Protoc
         if len(own) >= 3 and min(own) > protocol.slow_factor * medians[fastest]:
             done[i] = SLOW
         elif reason := _stop(own, protocol, elapsed):
-            late = elapsed > _DECISION * protocol.time_limit_s or len(own) >= _DECISION * protocol.max_samples
-            if protocol.span != "call" or late or decided(own, sampled[fastest].samples):
-                done[i] = reason
-    if protocol.span == "call" and set(done) != set(turns):
-        done.pop(fastest, None)
+            done[i] = reason
     return done
-
-
-def decided(samples: Sequence[float], fastest: Sequence[float]) -> bool:
-    """Whether interleaved samples distinguish two artifacts, or show that they tie.
-
-    The fastest is decided against itself.
-    """
-    count = min(len(samples), len(fastest))
-    _, low, high = paired_ratio(samples[:count], fastest[:count])
-    return low > 1.0 or high < 1.0 or (low > 1.0 - TIE and high < 1.0 + TIE)
-
-
-def _turn(
-    artifact: LoadedArtifact, protocol: Protocol, threads: int, round_number: int
-) -> tuple[float, list[list[Span]]]:
-    """One sample; of a whole network also a run that is watched call by call, before and after it in alternation: the
-    later run of a turn finds warmer caches.
-    """
-    if protocol.span != "call":
-        return artifact.time_once(protocol, threads), []
-    if round_number % 2:
-        watched = [artifact.watch_once()]
-        return artifact.time_once(protocol, threads), watched
-    return artifact.time_once(protocol, threads), [artifact.watch_once()]
-
-
-def parts_of(watched: Sequence[Sequence[Span]]) -> Parts:
-    """What each call of a network took: median seconds from its beginning to that of the next call, so that what the
-    virtual machine does in between is counted with the call before it.
-    """
-    if not watched or len({tuple(span.symbol for span in run) for run in watched}) != 1 or not watched[0]:
-        return ()
-    ends = [[*(span.begin for span in run[1:]), run[-1].end] for run in watched]
-    seconds = [
-        [end - span.begin for span, end in zip(run, ends_, strict=True)]
-        for run, ends_ in zip(watched, ends, strict=True)
-    ]
-    return tuple((span.symbol, float(m)) for span, m in zip(watched[0], np.median(seconds, axis=0), strict=True))
-
-
-def launches_of(watched: Sequence[Sequence[Span]]) -> Parts:
-    """What the host took to issue each call, median seconds; () where the host is what runs them."""
-    if not watched or len({tuple(span.symbol for span in run) for run in watched}) != 1:
-        return ()
-    seconds = np.median([[span.host for span in run] for run in watched], axis=0)
-    symbols = [span.symbol for span in watched[0]]
-    return tuple(zip(symbols, map(float, seconds), strict=True)) if seconds.any() else ()
 
 
 def _stop(samples: list[float], protocol: Protocol, elapsed: float) -> str:

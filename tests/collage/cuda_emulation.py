@@ -44,7 +44,6 @@ from collage.runtime.cuda import device as cuda_device
 _SOURCE = Path(__file__).parent / "cuda_stand_in" / "cudart.c"
 _QUICK: dict[str, Any] = {
     "warmup": 1,
-    "discard": 0,
     "min_samples": 7,
     "max_samples": 7,
     "time_limit_s": 0.0,

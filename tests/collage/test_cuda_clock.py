@@ -22,7 +22,8 @@ from collage.measure import device_events
 from collage.measure.artifact import Artifact
 from collage.measure.clock import UNSTABLE, DeviceClock, remark
 from collage.measure.faults import Failure
-from collage.measure.job import Begin, Done, Failed, Job, Ready, Retired, Timed, receive, send
+from collage.measure.framing import receive, send
+from collage.measure.job import Begin, Done, Failed, Job, Ready, Retired, Timed
 from collage.measure.protocol import DeviceProtocol
 from collage.measure.runner import Runner
 from collage.measure.worker import DeviceLost, WarmUps, run
@@ -83,8 +84,10 @@ def test_one_long_run_is_a_sample(emulation: Emulation) -> None:
 
 
 def test_whole_calls_are_timed_as_they_run(emulation: Emulation) -> None:
-    _, seconds, runs, written = sampled(emulation, DeviceProtocol(span="call", weights="hot"))
-    assert runs == 1 and written == 0 and seconds > 0
+    before = emulation.bytes_written
+    calls: list[int] = []
+    seconds = DeviceClock().time_call(lambda: calls.append(1))
+    assert calls == [1] and emulation.bytes_written == before and seconds > 0
 
 
 def test_the_races_of_benchmarks_read_the_same_events(emulation: Emulation) -> None:
@@ -202,7 +205,3 @@ def test_a_plan_says_when_the_host_is_too_slow() -> None:
     assert note.startswith("launch-bound: its kernels take 0.040 of 0.100 ms; 1 of 2")
     assert launch_notes(confirmed(4.1e-5, (2e-5, 2e-5))) == (), "the device is busy: a graph, or a queue, hides it"
     assert launch_notes(confirmed(1e-4, ())) == () and launch_notes(None) == ()
-
-
-def test_timed_events_still_carry_what_a_cpu_sends() -> None:
-    assert Timed(0, (1.0,), "converged").launches == ()
