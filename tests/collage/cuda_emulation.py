@@ -195,7 +195,7 @@ class InProcess:
             if isinstance(event, Failed):
                 found[event.artifact] = Measurement.failed(event.failure)
             elif isinstance(event, Timed):
-                found[event.artifact] = Measurement(event.samples, event.reason, event.parts, event.launches)
+                found[event.artifact] = Measurement(event.samples, event.reason)
 
         run(job, self.warm_ups, say)
         return [found[i] for i in range(len(job.artifacts))]

@@ -20,7 +20,7 @@ from collage.backends.resolve import resolve_backends
 from collage.collect.collection import collect
 from collage.compile.build import build, device_of_backends
 from collage.errors import BackendUnavailableError, CodegenError
-from collage.measure.protocol import END_TO_END, DeviceProtocol, Protocol, candidate_protocol, end_to_end
+from collage.measure.protocol import DeviceProtocol, Protocol, candidate_protocol
 from collage.records import RecordDatabase
 from collage.runtime.device_info import describe_device
 from collage.testing.backends import Subject, distinct
@@ -209,5 +209,4 @@ def test_a_backend_of_another_device_is_refused() -> None:
 def test_the_protocol_of_the_cpu_is_what_it_was() -> None:
     here = describe_device("cpu")
     assert candidate_protocol(here).as_dict() == Protocol(evict_bytes=here.cache * 5 // 4).as_dict()
-    assert end_to_end("cpu") is END_TO_END
     assert "clock" not in Protocol().as_dict() and "clock" in candidate_protocol(replace(here, kind="cuda")).as_dict()
