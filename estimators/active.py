@@ -172,7 +172,7 @@ class ActiveEstimator(CostEstimator):
         return [costs[_key(w)] for w in workloads]
 
     def notes(self, workloads: Collection[Workload]) -> list[str]:
-        """Of the model, for those workloads that had no record when they were asked for."""
+        """Of the model, for those workloads that had no record when they were asked for, and of what was measured."""
         asked = self.budget_.offered | set(self.budget_.measures)
         facts = self.learned_.model_.training_
         adapted = [
@@ -180,7 +180,8 @@ class ActiveEstimator(CostEstimator):
             f"{facts['calibration']['records']} measurements"
             for _ in range(self.budget_.adapted)
         ]
-        return [*adapted, *self.learned_.notes([w for w in workloads if _key(w) in asked])]
+        predicted = self.learned_.notes([w for w in workloads if _key(w) in asked])
+        return [*adapted, *predicted, *self.measurer_.notes(workloads)]
 
     @cached_property
     def budget_(self) -> Budget:

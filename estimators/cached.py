@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 from collage.cost import Cost
 from collage.estimate import CostEstimator, Workload, device_kind
+from collage.measure.faults import is_doubtful
 from collage.progress import Reporter
 from collage.records import RecordDatabase, RecordKey, keys_of
 from collage.records.key import Device, MeasuringProtocol
@@ -71,6 +72,8 @@ class CachedEstimator(CostEstimator):
         keys = keys_of(workloads, device, self._protocol(device, kind))
         with self._database() as database:
             costs: dict[RecordKey, Cost] = database.costs(keys)
+        # Older versions condemned candidates for what their machine was to blame for.
+        costs = {key: cost for key, cost in costs.items() if not (cost.is_invalid and is_doubtful(cost.reason))}
         missing = {key: workload for key, workload in zip(keys, workloads, strict=True) if key not in costs}
         if missing and self.fallback is not None:
             costs.update(zip(missing, self.fallback.estimate(list(missing.values())), strict=True))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import cache
@@ -22,6 +22,7 @@ from collage.graph.from_relax import read_graph
 from collage.measure.artifact import Artifact, Preparation, prepare, prewarm, write_arrays
 from collage.measure.builder import Built, build_all
 from collage.measure.check import WRONG, wrong_numbers
+from collage.measure.conditions import Conditions, disturbance_notes
 from collage.measure.faults import Failure, MachineFault, blame_of, is_scarce, is_scarcity
 from collage.measure.host_lock import timing
 from collage.measure.job import Job
@@ -70,6 +71,7 @@ class MeasuredEstimator(CostEstimator):
         self.timeout_s = timeout_s
         self.reporter = reporter
         self._bench: _Bench | None = None
+        self._conditions: list[Conditions] = []
 
     def bind(self, records: RecordDatabase, reporter: Reporter) -> CostEstimator:
         return self.with_params(
@@ -97,9 +99,13 @@ class MeasuredEstimator(CostEstimator):
             protocol = self.protocol or candidate_protocol(describe_device(device_kind(workloads)))
             bench = self._bench or stack.enter_context(_Bench(self.timeout_s))
             device = _DeviceEstimator(
-                records, protocol, self.build_jobs, self.timeout_s, self.reporter or Reporter(), bench
+                records, protocol, self.build_jobs, self.timeout_s, self.reporter or Reporter(), bench, self._conditions
             )
             return CachedEstimator(records, fallback=device, protocol=protocol).estimate(workloads)
+
+    def notes(self, workloads: Collection[Workload]) -> list[str]:
+        """How disturbed the machine was by others while it measured."""
+        return disturbance_notes(self._conditions)
 
 
 class _Bench:
@@ -158,6 +164,7 @@ class _DeviceEstimator(CostEstimator):
         timeout_s: float,
         reporter: Reporter,
         bench: _Bench,
+        conditions: list[Conditions],
     ) -> None:
         self.records = records
         self.protocol: Protocol = protocol
@@ -165,6 +172,7 @@ class _DeviceEstimator(CostEstimator):
         self.timeout_s = timeout_s
         self.reporter = reporter
         self.bench = bench
+        self.conditions = conditions
         self._device = cache(describe_device)
 
     def estimate(self, workloads: Sequence[Workload]) -> list[Cost]:
@@ -308,6 +316,8 @@ class _DeviceEstimator(CostEstimator):
         cost = measurement.cost
         if cost.is_unknown:
             return cost
+        if measurement.valid:
+            self.conditions.append(measurement.conditions)
         device = self._device(workload.backend.device)
         record = Record.of(
             key_of(workload, device, self.protocol),

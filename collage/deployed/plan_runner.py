@@ -27,6 +27,7 @@ from collage.errors import CollageError
 from collage.graph.candidates import HOST, CandidatePartition
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.measure.artifact import write_arrays
+from collage.measure.faults import is_scarcity
 from collage.measure.protocol import Protocol
 from collage.measure.watching import Parts
 from collage.progress import Reporter
@@ -157,7 +158,8 @@ class PlanRunner:
         try:
             self._compile(entrant).export(path)
         except CollageError as error:
-            return replace(self._entry(COMPILED, path), problem=Cost.invalid(str(error)))
+            problem = Cost.unknown(str(error)) if is_scarcity(error) else Cost.invalid(str(error))
+            return replace(self._entry(COMPILED, path), problem=problem)
         return self._entry(COMPILED, path)
 
     def _compile(self, placement: Placement) -> CompiledExecutable:

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import median
 from types import TracebackType
 from typing import NamedTuple, TypeVar
 
@@ -77,6 +78,19 @@ class _Reading(NamedTuple):
     idle: float
     stolen: float
     ours: float
+
+
+def disturbance_notes(conditions: Sequence[Conditions]) -> list[str]:
+    """What a reader of a plan has to know of the conditions in which its candidates were measured."""
+    disturbed = [found for found in conditions if found.disturbed]
+    if not disturbed:
+        return []
+    load, steal, canary = (median(getattr(c, name) for c in disturbed) for name in ("load", "steal", "canary"))
+    return [
+        f"{len(disturbed)} of {len(conditions)} candidates were measured on a disturbed machine, in the calmest of the "
+        f"samples taken: others used {load:.0%} of the processors, a hypervisor {steal:.0%}, and arithmetic took "
+        f"{canary:.2f} times its best (medians)"
+    ]
 
 
 class Watch:

@@ -12,6 +12,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -111,22 +114,40 @@ def test_a_plan_is_found_in_spite_of_faulty_backends(tmp_path: Path) -> None:
     assert np.isfinite(outputs).all()
 
 
-def test_a_tuning_process_killed_in_mid_run_resumes_without_measuring_anything_twice(tmp_path: Path) -> None:
+def test_a_run_that_is_killed_goes_on_where_it_was_whatever_the_clock_says(tmp_path: Path) -> None:
     records = tmp_path / "records.db"
-    litter = {**os.environ, "TMPDIR": str(tmp_path)}  # what it had no time to remove goes with this folder
-    process = subprocess.Popen([*TUNE, str(records)], stdout=subprocess.PIPE, start_new_session=True, env=litter)
-    deadline = time.monotonic() + 300
-    while not _digests(records) and process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert process.poll() is None, "it must be killed before it is done"
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    before = _digests(records)
+    with _started(records) as process:
+        deadline = time.monotonic() + 300
+        while not _digests(records) and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert process.poll() is None, "it must be killed before it is done"
+    first = _digests(records)
 
-    placement, measured = _tune(records)
-    after = _digests(records)
-    assert placement == BEST and before <= after and measured == len(after) - len(before)
-    assert _tune(records) == (BEST, 0)
+    with _started(records, "confirm") as process:
+        assert process.stdout is not None
+        said = next(line for line in process.stdout if "end to end" in line or "placement" in line)
+        assert "end to end" in said, "it must be killed while plans are run"
+    second = _digests(records)
+    assert first < second
+
+    assert _tune(records, "confirm") == (BEST, 0)
+    assert _digests(records) == second and not _condemned(records)
+
+    later = tmp_path / "later.db"  # since these were written, the clock was set back
+    with RecordDatabase(records) as database, RecordDatabase(later) as copy:
+        copy.put_many([replace(record, timestamp="2126-01-01T00:00:00.000000+00:00") for record in database])
+    assert _tune(later) == (BEST, 0)
+
+
+@contextmanager
+def _started(records: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
+    """A run that is killed at the end of the block."""
+    litter = {**os.environ, "TMPDIR": str(records.parent)}  # what it had no time to remove goes with this folder
+    with subprocess.Popen([*TUNE, str(records), *options], stdout=subprocess.PIPE, text=True, env=litter) as process:
+        try:
+            yield process
+        finally:
+            process.send_signal(signal.SIGKILL)
 
 
 def test_two_runs_at_once_take_turns_and_find_the_same(tmp_path: Path) -> None:
@@ -153,10 +174,10 @@ def test_after_a_full_disk_the_plan_is_the_same(tmp_path: Path) -> None:
     assert _tune(records)[0] == BEST
 
 
-def _tune(records: Path) -> tuple[str, int]:
+def _tune(records: Path, *options: str) -> tuple[str, int]:
     """What it chose, and how many candidates it measured."""
-    run = subprocess.run([*TUNE, str(records)], capture_output=True, text=True, check=True, timeout=300)
-    placement, *_, measured = run.stdout.splitlines()
+    run = subprocess.run([*TUNE, str(records), *options], capture_output=True, text=True, check=True, timeout=300)
+    *_, placement, _notes, measured = run.stdout.splitlines()
     return placement, int(measured.split()[-1])
 
 

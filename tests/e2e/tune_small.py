@@ -1,5 +1,7 @@
 """Tunes two operators, says how many candidates it measured and what it chose: a process for the tests to disturb.
 
+    python -m tests.e2e.tune_small RECORDS [confirm]
+
 The right choice is beyond doubt: the other backend is far slower.
 """
 
@@ -9,6 +11,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 import collage
+from collage.progress import Reporter
 from collage.records import Record, RecordDatabase
 from estimators.measured import MeasuredEstimator
 from tests.e2e import faulty
@@ -23,6 +26,13 @@ class CountingDatabase(RecordDatabase):
     def put(self, record: Record) -> None:
         super().put(record)
         CountingDatabase.written += record.key.kind == "candidate"
+
+
+class Stages(Reporter):
+    """Says what begins."""
+
+    def stage(self, name: str, total: int | None = None) -> None:
+        print("stage:", name, flush=True)
 
 
 class CandidatesOnly(MeasuredEstimator):
@@ -41,7 +51,8 @@ if __name__ == "__main__":
             estimator=CandidatesOnly(records=database),
             records=records,
             threads=1,
-            confirm_end_to_end=False,
+            confirm_end_to_end="confirm" in sys.argv,
+            reporter=Stages(),
         )
     print("placement:", [(p.backend, p.nodes) for p in plan.partitions])
     print("notes:", plan.notes)

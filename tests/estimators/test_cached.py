@@ -153,3 +153,12 @@ def test_an_unreadable_database_is_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "records.db").write_text("milk\n" * 500)
     with pytest.raises(RecordsError, match="not a records database"):
         CachedEstimator(tmp_path / "records.db").estimate([workload()])
+
+
+def test_what_an_older_version_condemned_for_its_machine_is_asked_again(database) -> None:
+    full = Cost.invalid("does not compile: No space left on device")
+    database.put(Record.of(key_of(workload("full"), describe_device(), COLD), full))
+    fallback = Fallback()
+    again, wrong = CachedEstimator(database, fallback, COLD).estimate([workload("full"), workload("b")])
+    assert again.is_finite and wrong.is_invalid and fallback.batches == [["full"]]
+    assert CachedEstimator(database, protocol=COLD).estimate([workload("full")])[0].is_unknown

@@ -1,7 +1,8 @@
-"""MeasuredEstimator keeps its timing process for as long as a session lasts, and no longer."""
+"""MeasuredEstimator keeps its timing process for as long as a session lasts, and condemns nothing for its machine."""
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,8 +12,11 @@ import numpy as np
 import pytest
 
 from collage.backends.tvm.backend import TVMBackend
+from collage.cost import Cost
 from collage.estimate import CostEstimator, Samples, Workload
 from collage.measure.artifact import Artifact, Preparation
+from collage.measure.conditions import Conditions
+from collage.measure.faults import Failure
 from collage.measure.job import Job
 from collage.measure.runner import Measurement
 from collage.records import RecordDatabase
@@ -103,3 +107,55 @@ def test_an_estimator_opens_the_session_of_the_one_that_it_wraps(
         inner.estimate([workload(0)])
         inner.estimate([workload(1)])
     assert len(processes) == 1
+
+
+BUSY = Conditions(load=0.6, canary=1.1)
+
+
+@pytest.mark.usefixtures("processes")
+class TestFaultsOfTheMachine:
+    """They are tried again, then Unknown, and never recorded."""
+
+    @staticmethod
+    def estimate(path: Path, monkeypatch: pytest.MonkeyPatch, *results: Measurement) -> tuple[MeasuredEstimator, Cost]:
+        """Where the timing process gives one result after the other for each candidate."""
+        given = iter(results)
+        monkeypatch.setattr(Process, "measure", lambda _process, job: [next(given) for _ in job.artifacts])
+        estimator = MeasuredEstimator(path)
+        (cost,) = estimator.estimate([workload(0)])
+        assert next(given, None) is None
+        return estimator, cost
+
+    FULL = Measurement.failed(Failure("does not run: No space left on device", "machine"))
+
+    def test_space_may_be_free_when_the_others_are_done(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        _, cost = self.estimate(tmp_path / "records.db", monkeypatch, self.FULL, Measurement((1.0,) * 7))
+        assert cost.is_finite
+
+    def test_what_fails_again_is_unknown_and_not_recorded(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        _, cost = self.estimate(tmp_path / "records.db", monkeypatch, self.FULL, self.FULL)
+        assert cost.is_unknown and "No space left" in cost.reason
+        with RecordDatabase(tmp_path / "records.db") as database:
+            assert len(database) == 0
+
+    def test_the_conditions_are_recorded_and_a_plan_is_told_when_they_were_bad(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        measurement = Measurement((1.0,) * 7, conditions=BUSY)
+        estimator, _ = self.estimate(tmp_path / "records.db", monkeypatch, measurement)
+        with RecordDatabase(tmp_path / "records.db") as database:
+            assert [record.conditions for record in database] == [BUSY.as_dict()]
+        (note,) = estimator.notes([])
+        assert "1 of 1 candidates" in note and "60%" in note
+
+    def test_without_space_for_a_folder_nothing_is_known_and_nothing_fails(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def full(*_: object, **__: object) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr("tempfile.mkdtemp", full)
+        _, cost = self.estimate(tmp_path / "records.db", monkeypatch)
+        assert cost.is_unknown and "No space left" in cost.reason
