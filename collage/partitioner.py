@@ -7,7 +7,7 @@ plan's own (`Plan.compile`).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -45,7 +45,7 @@ from collage.measure.reference import ReferenceRun
 from collage.measure.transitions import transition_costs
 from collage.measure.workloads import WorkloadCosts, WorkloadFactory
 from collage.plan import Plan
-from collage.planned.data import PlannedPartition, PlanRound
+from collage.planned.data import PlannedPartition, PlannedTransition, PlanRound
 from collage.progress import Reporter
 from collage.records import RecordDatabase
 from collage.rules.base import PartitionSpec
@@ -56,7 +56,7 @@ from collage.search import CostTable, LatencyTable, Partitioning, Searcher, Sear
 from collage.search.coalescing import coalesced
 from collage.search.single_backend import single_backend
 from collage.search.thread_pools import shared_pools
-from collage.transition import completed, transition_notes
+from collage.transition import Pair, Transition, completed, transition_notes
 
 #: How often what a search put side by side is joined and costed; the next search may put other things side by side.
 _COALESCING_ROUNDS = 4
@@ -202,6 +202,7 @@ def partition(
             network=network,
             choice=decision.choice,
             partitions=planned_partitions(decision, costs),
+            transitions=planned_transitions(transitions, {c.backend for c in decision.searched.candidates}),
             backends=chosen,
             versions={name: backend.version() for name, backend in chosen.items()},
             threads=threads,
@@ -297,6 +298,12 @@ def single_backend_baselines(problem: SearchProblem, backends: Mapping[str, Back
     """Name of a contestant -> the placement on one backend, as far as it goes."""
     alone = single_backend(plugins.load("searchers", "dijkstra"), problem, backends.values())
     return {f"{name} alone": cover for name, cover in alone.items()}
+
+
+def planned_transitions(transitions: Mapping[Pair, Transition], used: Collection[str]) -> tuple[PlannedTransition, ...]:
+    """Those between the backends that are used."""
+    pairs = ((a, b) for a, b in transitions if a in used and b in used)
+    return tuple(PlannedTransition(a, b, transitions[a, b]) for a, b in pairs)
 
 
 def greedy_loss(searched: Searched) -> float:

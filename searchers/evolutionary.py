@@ -300,6 +300,7 @@ def _digest(searcher: EvolutionarySearcher, problem: SearchProblem, objective: O
         ],
         "weights": [str(w) for w in objective.weights],
         "transitions": sorted([a, b, str(value)] for (a, b), value in objective.transitions.items()),
+        "carried": sorted([a, b, *map(str, values)] for (a, b), values in objective.carried.items()),
         "parameters": {k: v for k, v in searcher.get_params().items() if k not in free},
         "seed": problem.seed,
     }

@@ -8,7 +8,7 @@ place that reads Relax.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -44,6 +44,8 @@ class DataflowNode:
         The bound Relax expression, or the constant; None for inputs and synthetic graphs.
     value
         Whether its value is a tensor, a tuple, or something else.
+    size
+        Bytes of its value; 0 where they are not known.
     """
 
     index: int
@@ -56,6 +58,7 @@ class DataflowNode:
     var: Any = None
     expr: Any = None
     value: ValueKind = ValueKind.TENSOR
+    size: int = 0
 
     @property
     def is_coverable(self) -> bool:
@@ -77,6 +80,7 @@ class NodeSpec:
     var: Any = None
     expr: Any = None
     value: ValueKind = ValueKind.TENSOR
+    size: int = 0
 
 
 class DataflowGraph:
@@ -104,6 +108,7 @@ class DataflowGraph:
                 var=spec.var,
                 expr=spec.expr,
                 value=spec.value,
+                size=spec.size,
             )
             for index, spec in enumerate(specs)
         )
@@ -114,6 +119,7 @@ class DataflowGraph:
         cls,
         nodes: Iterable[tuple[str, OpKind | NodeKind, Sequence[int]]],
         escaping: Iterable[int] | None = None,
+        sizes: Sequence[int] | None = None,
     ) -> DataflowGraph:
         """A synthetic graph, for tests and benchmarks.
 
@@ -124,6 +130,8 @@ class DataflowGraph:
             (`OpKind.TUPLE` a tuple); a `NodeKind` makes an input, a constant, a tuple, a projection, or an opaque call.
         escaping
             Nodes that the result uses; by default every call, tuple and projection without a reader.
+        sizes
+            Bytes of every node's value; by default none is known.
         """
         listed = [(op, kind, tuple(inputs)) for op, kind, inputs in nodes]
         projected = {source for _, kind, inputs in listed if kind is NodeKind.TUPLE_GET for source in inputs}
@@ -132,6 +140,8 @@ class DataflowGraph:
             read = {source for spec in specs for source in spec.inputs}
             given = (NodeKind.INPUT, NodeKind.CONSTANT)
             escaping = [i for i, spec in enumerate(specs) if i not in read and spec.kind not in given]
+        if sizes is not None:
+            specs = [replace(spec, size=size) for spec, size in zip(specs, sizes, strict=True)]
         return cls(specs, escaping)
 
     @cached_property

@@ -6,11 +6,13 @@ expression, a data type or an inline tuple is part of the call that holds it and
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Iterator
 from typing import Any
 
 import tvm
 from tvm import relax
+from tvm.tirx import IntImm
 
 from collage.errors import FrontendError
 from collage.graph.dataflow_graph import DataflowGraph, NodeSpec
@@ -79,14 +81,16 @@ class _Reader:
             self.index_of[var] = None
             return
         inputs = tuple(dict.fromkeys(self.sources(value)))
-        produced = _value_kind(var.ty)
+        produced, size = _value_kind(var.ty), _bytes(var.ty)
         if isinstance(value, relax.Call):
             kind = call_kind(value, self.mod, self.kinds)
-            self.add(NodeSpec(NodeKind.CALL, operator_name(value), inputs, kind, var, value, produced), var)
+            self.add(NodeSpec(NodeKind.CALL, operator_name(value), inputs, kind, var, value, produced, size), var)
         elif isinstance(value, relax.Tuple):
-            self.add(NodeSpec(NodeKind.TUPLE, "tuple", inputs, OpKind.TUPLE, var, value, produced), var)
+            self.add(NodeSpec(NodeKind.TUPLE, "tuple", inputs, OpKind.TUPLE, var, value, produced, size), var)
         elif isinstance(value, relax.TupleGetItem):
-            self.add(NodeSpec(NodeKind.TUPLE_GET, "tuple_get", inputs, OpKind.INJECTIVE, var, value, produced), var)
+            self.add(
+                NodeSpec(NodeKind.TUPLE_GET, "tuple_get", inputs, OpKind.INJECTIVE, var, value, produced, size), var
+            )
         else:
             raise FrontendError(
                 f"binding of {var.name}: {type(value).__name__} is not a call, a tuple or a projection; "
@@ -120,6 +124,18 @@ def _value_kind(ty: tvm.ir.Type) -> ValueKind:
     if isinstance(ty, relax.TupleType):
         return ValueKind.TUPLE
     return ValueKind.TENSOR if isinstance(ty, relax.TensorType) else ValueKind.OTHER
+
+
+def _bytes(ty: tvm.ir.Type) -> int:
+    """Of a value of this type; 0 where that is not known before the network runs."""
+    if isinstance(ty, relax.TupleType):
+        return sum(map(_bytes, ty.fields))
+    if not isinstance(ty, relax.TensorType) or not isinstance(ty.shape, relax.ShapeExpr):
+        return 0
+    extents = list(ty.shape.values)
+    if not all(isinstance(extent, IntImm) for extent in extents):
+        return 0
+    return math.prod(int(extent) for extent in extents) * ((tvm.DataType(ty.dtype).bits + 7) // 8)
 
 
 def _constant(expr: tvm.ir.GenericConst) -> NodeSpec:

@@ -10,6 +10,7 @@ import msgspec
 from collage.confirm.contest import SEARCHED, Confirmation
 from collage.confirm.correction import Round
 from collage.cost import Cost
+from collage.transition import Transition
 
 
 class PlannedPartition(msgspec.Struct, frozen=True):
@@ -43,6 +44,22 @@ class PlannedPartition(msgspec.Struct, frozen=True):
     def margin(self) -> float:
         """How much slower, relatively, the runner-up is; NaN when there is none."""
         return self.runner_up_cost.seconds / self.cost.seconds - 1.0 if self.cost.seconds > 0 else float("nan")
+
+
+class PlannedTransition(msgspec.Struct, frozen=True):
+    """What the change from one backend of the plan to another was charged.
+
+    Attributes
+    ----------
+    producer, consumer
+        Names of the backends.
+    transition
+        Its cost, and what was measured.
+    """
+
+    producer: str
+    consumer: str
+    transition: Transition
 
 
 class PlanRound(msgspec.Struct, frozen=True, rename={"searched": "searched_s", "isolated": "isolated_s"}):
@@ -110,6 +127,8 @@ class PlanData(
         What was measured end to end; None when the plan was not confirmed.
     notes
         What the user should know.
+    transitions
+        Between the backends of the searched plan; () in older files.
     partitions
         Of the plan that ships, in execution order; () when TVM's own build ships.
     """
@@ -128,6 +147,7 @@ class PlanData(
     rounds: tuple[PlanRound, ...] = ()
     confirmation: Confirmation | None = None
     notes: tuple[str, ...] = ()
+    transitions: tuple[PlannedTransition, ...] = ()
     partitions: tuple[PlannedPartition, ...]
 
     @property

@@ -38,6 +38,8 @@ def to_dict(data: PlanData) -> dict[str, Any]:
         del fields["device"]
     if math.isnan(data.greedy_loss):
         del fields["greedy_loss"]
+    if not data.transitions:
+        del fields["transitions"]
     return {"format": FORMAT, "version": VERSION, **fields}
 
 

@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 
 from collage.cost import Cost
 from collage.errors import NoCoverError
-from collage.graph.candidates import HOST, CandidatePartition, CandidateSet, covered, quotient_of
+from collage.graph.candidates import CandidatePartition, CandidateSet, covered
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.index_set import IndexSet
+from collage.search.hand_over import hand_overs
 from collage.search.partitioning import Partitioning, execution_order
 from collage.search.tables import CostTable, LatencyTable
 from collage.transition import Pair, Transition
@@ -38,8 +39,8 @@ class SearchProblem:
     cost_table
         Behind `costs`; owned by whoever poses the problem.
     transitions
-        What is charged when the output of a partition of one backend enters a partition of another, per ordered pair
-        of neighbouring partitions. Absent pairs cost nothing; the host is transparent.
+        What is charged when tensors of a partition of one backend enter a partition of another, directly or through
+        nodes on the host (`collage.search.hand_over`). Absent pairs cost nothing.
     priorities
         Backend name -> declared priority; the *lower* number is preferred in ties and where costs are unknown.
     latency_table
@@ -121,19 +122,14 @@ class SearchProblem:
         """Declared priority of a backend; the lower number is preferred."""
         return self.priorities.get(backend, 1_000_000)
 
-    def transition(self, producer: str, consumer: str) -> float:
-        """Seconds for the transition of a tensor from a partition of backend `producer` to one of `consumer`."""
-        if producer == consumer or HOST in (producer, consumer):
-            return 0.0
-        known = self.transitions.get((producer, consumer))
-        return 0.0 if known is None else known.latency
-
     def transition_total(self, chosen: Sequence[CandidatePartition]) -> float:
-        """Seconds of all transitions of a cover: one per ordered pair of neighbouring partitions of different
-        backends.
-        """
-        pairs = sorted(quotient_of(chosen).edges())
-        return sum(self.transition(chosen[a].backend, chosen[b].backend) for a, b in pairs)
+        """Seconds of all transitions of an acyclic cover."""
+        total = 0.0
+        for producer, consumer, passed in hand_overs(chosen):
+            if (producer, consumer) in self.transitions:
+                size = sum(self.graph.nodes[node].size for node in passed)
+                total += self.transitions[producer, consumer].seconds(size)
+        return total
 
     # Latencies of whole placements
 

@@ -21,11 +21,13 @@ from collage.search import CostTable, Partitioning, SearchProblem
 from collage.transition import Pair, Transition
 
 
-def graph_of(inputs: Sequence[Sequence[int]], ops: Sequence[str] | None = None) -> DataflowGraph:
-    """One call per entry, reading the calls given by their indices."""
+def graph_of(
+    inputs: Sequence[Sequence[int]], ops: Sequence[str] | None = None, sizes: Sequence[int] | None = None
+) -> DataflowGraph:
+    """One call per entry, reading the calls given by their indices; `sizes` are bytes of what they give."""
     names = ops or ["relu"] * len(inputs)
     return DataflowGraph.from_edges(
-        [(name, OpKind.ELEMENTWISE, list(sources)) for name, sources in zip(names, inputs, strict=True)]
+        [(name, OpKind.ELEMENTWISE, list(sources)) for name, sources in zip(names, inputs, strict=True)], sizes=sizes
     )
 
 
@@ -98,17 +100,32 @@ def value(problem: SearchProblem, cover: Sequence[CandidatePartition]) -> tuple[
             unknown_nodes, unknown_rank = unknown_nodes + size, unknown_rank + ranked
         else:
             known += cost.seconds
-    crossings = {
-        (owner[source], owner[node.index])
-        for node in problem.graph.nodes
-        for source in node.inputs
-        if source in owner and node.index in owner and owner[source] != owner[node.index]
-    }
-    for a, b in crossings:
-        first, second = cover[a].backend, cover[b].backend
-        if first != second and HOST not in (first, second):
-            known += problem.transitions.get((first, second), Transition(0.0)).latency
+    known += sum(_charge(problem, cover[i].backend, i, cover, owner) for i in range(len(cover)))
     return (unknown_nodes, unknown_rank, round(known, 9), count, rank)
+
+
+def _charge(
+    problem: SearchProblem, consumer: str, i: int, cover: Sequence[CandidatePartition], owner: Mapping[int, int]
+) -> float:
+    """What partition `i` pays for what it reads; the host, which hands on what it reads, pays nothing."""
+    if consumer == HOST:
+        return 0.0
+    seconds = 0.0
+    read = {s for node in cover[i].sub_graph.inside for s in problem.graph.nodes[node].inputs if s in owner}
+    for source in {owner[s] for s in read} - {i}:
+        size = sum(problem.graph.nodes[s].size for s in read if owner[s] == source)
+        for producer in _origins(problem.graph, source, cover, owner):
+            if producer != consumer and (producer, consumer) in problem.transitions:
+                seconds += problem.transitions[producer, consumer].seconds(size)
+    return seconds
+
+
+def _origins(graph: DataflowGraph, i: int, cover: Sequence[CandidatePartition], owner: Mapping[int, int]) -> list[str]:
+    """The backends whose results a partition of an acyclic cover hands on."""
+    if cover[i].backend != HOST:
+        return [cover[i].backend]
+    read = {owner[s] for node in cover[i].sub_graph.inside for s in graph.nodes[node].inputs if s in owner}
+    return [backend for source in read - {i} for backend in _origins(graph, source, cover, owner)]
 
 
 def best_value(problem: SearchProblem) -> tuple[float, ...] | None:
@@ -162,7 +179,7 @@ def random_given(seed: int, singles: bool = True, unknown: bool = False, size: i
     rng = random.Random(seed)
     count = rng.randint(2, size)
     reads = [sorted(rng.sample(range(max(0, i - 4), i), min(i, rng.randint(0, 2)))) for i in range(count)]
-    graph = graph_of(reads)
+    graph = graph_of(reads, sizes=[rng.randint(0, 2) for _ in range(count)])
     backends = ("x", "y", "z")
     costs: dict[CandidatePartition, Cost | float] = {}
     for _ in range(rng.randint(count, 2 * count)):
@@ -177,7 +194,9 @@ def random_given(seed: int, singles: bool = True, unknown: bool = False, size: i
         hidden = unknown and rng.random() < 0.4
         alone: Cost | float = Cost.unknown("never measured") if hidden else float(rng.randint(2, 9))
         costs[candidate(graph, rng.choice(backends), [node])] = alone
-    transitions = {(a, b): float(rng.randint(0, 2)) for a in backends for b in backends if a != b}
+    rate = rng.choice((0.0, 0.5))
+    pairs = [(a, b) for a in backends for b in backends if a != b]
+    transitions = {pair: Transition(float(rng.randint(0, 2)), rate * rng.randint(0, 2)) for pair in pairs}
     return Given(graph, costs, transitions, {backend: rng.randint(1, 3) for backend in backends})
 
 

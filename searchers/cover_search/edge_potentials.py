@@ -88,6 +88,8 @@ class EdgePotentials:
 
     def __init__(self, moves: Moves) -> None:
         self._transitions = moves.transitions or ((0,) * len(moves.backends),) * len(moves.backends)
+        #: per node, what it costs to hand on its value alone
+        self._alone = _alone(self._transitions, moves.carried, len(moves.starting))
         self._backends = range(len(moves.backends))
         size = len(moves.starting)
         self._ends = [(u, v) for v in range(size) for u in moves.reads[v]]
@@ -188,20 +190,22 @@ class EdgePotentials:
             if len(edges) == 1:
                 charges.append(self._left[edges[0]][backend])
             else:
-                charged = [
-                    self._transitions[a][backend] - sum([potential[e][a] for e in edges]) for a in self._runs_on[node]
-                ]
+                alone = self._alone[node]
+                charged = [alone[a][backend] - sum([potential[e][a] for e in edges]) for a in self._runs_on[node]]
                 charges.append(min(charged, default=0))
         for other, together in entry.together:
             theirs = sum([potential[edge][other] for i in together for edge in entry.sources[i].edges])
-            excess = theirs + sum([charges[i] for i in together]) - self._transitions[other][backend]
+            latency = self._transitions[other][backend]
+            paid = latency + sum([self._alone[entry.sources[i].node][other][backend] - latency for i in together])
+            excess = theirs + sum([charges[i] for i in together]) - paid
             if excess > 0:
                 charges[together[0]] -= excess
         return charges
 
     def _least_left(self, edge: int) -> list[int]:
-        potential, possible = self._potential[edge], self._runs_on[self._ends[edge][0]]
-        return [min([self._transitions[a][b] - potential[a] for a in possible], default=0) for b in self._backends]
+        potential, source = self._potential[edge], self._ends[edge][0]
+        alone, possible = self._alone[source], self._runs_on[source]
+        return [min([alone[a][b] - potential[a] for a in possible], default=0) for b in self._backends]
 
     def _pass_on(self, edges: Sequence[int], more: Sequence[int], forwards: bool) -> None:
         """Charge so much less at this end of the edges, by backend, and what that allows at the other."""
@@ -210,10 +214,9 @@ class EdgePotentials:
                 self._potential[edge] = [p - m for p, m in zip(self._potential[edge], more, strict=True)]
             else:
                 here = [left - m for left, m in zip(self._left[edge], more, strict=True)]
-                possible = self._runs_on[self._ends[edge][1]]
-                self._potential[edge] = [
-                    min([self._transitions[a][b] - here[b] for b in possible]) for a in self._backends
-                ]
+                source, reader = self._ends[edge]
+                alone, possible = self._alone[source], self._runs_on[reader]
+                self._potential[edge] = [min([alone[a][b] - here[b] for b in possible]) for a in self._backends]
             self._left[edge] = self._least_left(edge)
 
     def _make_entries(self, moves: Moves) -> list[_Entry]:
@@ -266,3 +269,13 @@ class EdgePotentials:
         simple = not together and all([len(source.edges) == 1 for source in entry.sources])
         entering = tuple([source.edges[0] for source in entry.sources]) if simple else None
         return entry._replace(entering=entering, together=tuple(together))
+
+
+def _alone(
+    transitions: Sequence[Sequence[int]], carried: Sequence[Sequence[Sequence[int]]], size: int
+) -> list[Sequence[Sequence[int]]]:
+    """Per node, producer and consumer: a latency and the node's bytes."""
+    if not carried:
+        return [transitions] * size
+    backends = range(len(transitions))
+    return [[[transitions[a][b] + carried[a][b][u] for b in backends] for a in backends] for u in range(size)]

@@ -235,7 +235,7 @@ class LayeredSearch:
                 continue
             layers[position] = {}  # so that its memory can be used again
             self._furthest = max(self._furthest, position)
-            states = covers.undominated(layer, rank_limit)
+            states = covers.undominated(position, layer, rank_limit)
             if width is not None and len(states) > width:
                 states, beyond = self._best_of(position, states, width)
                 cut = beyond if cut is None or (beyond is not None and beyond < cut) else cut

@@ -8,9 +8,12 @@ nodes is a five-bit number wherever in the network it lies, and the search never
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import accumulate
 from typing import NamedTuple
 
+from collage.graph.candidates import HOST
 from collage.graph.dataflow_graph import DataflowGraph
 from searchers.cover_search.objective import Objective
 
@@ -34,6 +37,14 @@ class Move(NamedTuple):
         Index into `Moves.backends`.
     candidate
         Index into `Objective.candidates`.
+    into, edges
+        Edges whose reader is inside, and edges that leave it, where bytes cost something. Edges are numbered by reader;
+        bit 0 is the first one into the first position.
+    leaving
+        (bit of its reader in `feeds`, bit in `edges`) of every edge of `edges`.
+    entering, giving
+        (bit of one edge, position) of every value that is read from outside, and (bit in `nodes`, position) of every
+        value that is read outside, where bytes cost something.
     """
 
     weight: int
@@ -43,6 +54,11 @@ class Move(NamedTuple):
     above: int
     backend: int
     candidate: int
+    into: int = 0
+    edges: int = 0
+    leaving: tuple[tuple[int, int], ...] = ()
+    entering: tuple[tuple[int, int], ...] = ()
+    giving: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -61,6 +77,13 @@ class Moves:
         Names.
     transitions
         Packed value by producer and consumer backend index; empty when no transition costs anything.
+    carried
+        Packed value of the bytes at every position, by producer and consumer backend index; empty when no bytes cost
+        anything.
+    host
+        Index of the host among the backends; -1 when it is not there.
+    on_host
+        Per position, whether some candidate leaves its node on the host.
     """
 
     order: tuple[int, ...]
@@ -68,6 +91,23 @@ class Moves:
     reads: tuple[tuple[int, ...], ...]
     backends: tuple[str, ...]
     transitions: tuple[tuple[int, ...], ...]
+    carried: tuple[tuple[tuple[int, ...], ...], ...] = ()
+    host: int = -1
+    on_host: tuple[bool, ...] = ()
+
+    @cached_property
+    def first_edge(self) -> tuple[int, ...]:
+        """Per position, the number of the first edge into it; edges are numbered by reader, then as in `reads`."""
+        return tuple(accumulate((len(reads) for reads in self.reads), initial=0))
+
+    @cached_property
+    def readers(self) -> tuple[tuple[int, ...], ...]:
+        """Per position, the positions that read it, ascending."""
+        found: list[list[int]] = [[] for _ in self.reads]
+        for position, reads in enumerate(self.reads):
+            for source in reads:
+                found[source].append(position)
+        return tuple(map(tuple, found))
 
 
 def make_moves(graph: DataflowGraph, objective: Objective) -> Moves:
@@ -77,10 +117,7 @@ def make_moves(graph: DataflowGraph, objective: Objective) -> Moves:
     before = [tuple(dict.fromkeys(position[i] for i in graph.nodes[node].inputs if i in position)) for node in order]
     backends = tuple(dict.fromkeys(c.backend for c in objective.candidates))
     number = {name: i for i, name in enumerate(backends)}
-    transitions = tuple(tuple(objective.transitions.get((a, b), 0) for b in backends) for a in backends)
-    if not any(any(row) for row in transitions):
-        transitions = ()
-
+    transitions, carried = tables(objective, backends, order)
     starting: list[dict[tuple[int, int], Move]] = [{} for _ in order]
     for index, candidate in enumerate(objective.candidates):
         inside = candidate.sub_graph.inside
@@ -99,7 +136,67 @@ def make_moves(graph: DataflowGraph, objective: Objective) -> Moves:
         known = starting[first].get(key)
         if known is None or move.weight < known.weight:
             starting[first][key] = move
-    return Moves(order, tuple(tuple(moves.values()) for moves in starting), tuple(before), backends, transitions)
+    host = number.get(HOST, -1)
+    on_host = tuple(any(move.backend == host and host >= 0 for move in moves.values()) for moves in starting)
+    found = tuple(tuple(moves.values()) for moves in starting)
+    return with_edges(Moves(order, found, tuple(before), backends, transitions, carried, host, on_host))
+
+
+def tables(
+    objective: Objective, backends: Sequence[str], order: Sequence[int]
+) -> tuple[tuple[tuple[int, ...], ...], tuple[tuple[tuple[int, ...], ...], ...]]:
+    """`Moves.transitions` and `Moves.carried`."""
+    nothing = (0,) * len(order)
+    carried = tuple(
+        tuple(
+            tuple(values[node] for node in order) if (values := objective.carried.get((a, b))) else nothing
+            for b in backends
+        )
+        for a in backends
+    )
+    bytes_cost = any(any(values) for row in carried for values in row)
+    transitions = tuple(tuple(objective.transitions.get((a, b), 0) for b in backends) for a in backends)
+    cost = bytes_cost or any(any(row) for row in transitions)
+    return transitions if cost else (), carried if bytes_cost else ()
+
+
+def with_edges(moves: Moves) -> Moves:
+    """The same, with what moves have to know of edges where bytes cost something."""
+    if not moves.carried:
+        return moves
+    starting = tuple(
+        tuple(_with_edges(move, first, moves) for move in of_position)
+        for first, of_position in enumerate(moves.starting)
+    )
+    return replace(moves, starting=starting)
+
+
+def _with_edges(move: Move, first: int, moves: Moves) -> Move:
+    members = [first + offset for offset in range(move.nodes.bit_length()) if move.nodes >> offset & 1]
+    inside, number, base = set(members), moves.first_edge, moves.first_edge[first]
+    into = 0
+    leaving: list[tuple[int, int]] = []
+    entering: dict[int, int] = {}
+    giving = []
+    for q in members:
+        for k, source in enumerate(moves.reads[q]):
+            bit = 1 << (number[q] + k - base)
+            into |= bit
+            if source not in inside:
+                entering.setdefault(source, bit)
+        outside = [v for v in moves.readers[q] if v not in inside]
+        for v in outside:
+            leaving.append((1 << (v - first), 1 << (number[v] + moves.reads[v].index(q) - base)))
+        if outside:
+            giving.append((1 << (q - first), q))
+    entries = tuple((bit, source) for source, bit in entering.items())
+    return move._replace(
+        into=into,
+        edges=sum(bit for _, bit in leaving),
+        leaving=tuple(leaving),
+        entering=entries,
+        giving=tuple(giving),
+    )
 
 
 def search_order(graph: DataflowGraph) -> tuple[int, ...]:

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from collage.cost import Cost
 from collage.graph.candidates import HOST, CandidatePartition
 from collage.search import SearchProblem
+from collage.search.hand_over import hand_overs
 
 _PER_SECOND = 10**12
 
@@ -39,7 +40,10 @@ class Objective:
     relaxed
         Per candidate, its packed value with unknown costs taken as zero: what a lower bound may assume.
     transitions
-        Ordered pair of backends -> packed value; only pairs that cost something.
+        Ordered pair of backends -> packed value of one transition; only pairs for which it costs something.
+    carried
+        Ordered pair of backends -> per node of the graph, packed value of its bytes; only pairs for which they cost
+        something.
     unknown
         Number of candidates of unknown cost.
     cost_shift, cost_bits
@@ -50,6 +54,7 @@ class Objective:
     weights: tuple[int, ...]
     relaxed: tuple[int, ...]
     transitions: Mapping[tuple[str, str], int]
+    carried: Mapping[tuple[str, str], tuple[int, ...]]
     unknown: int
     cost_shift: int
     cost_bits: int
@@ -57,6 +62,15 @@ class Objective:
     def seconds(self, value: int) -> float:
         """The cost of a packed value, in seconds, rounded down to a picosecond; zero for values below zero."""
         return (max(value, 0) >> self.cost_shift) / _PER_SECOND
+
+    def paid(self, chosen: Sequence[CandidatePartition]) -> int:
+        """Packed value of the transitions of an acyclic cover."""
+        total = 0
+        for producer, consumer, passed in hand_overs(chosen):
+            total += self.transitions.get((producer, consumer), 0)
+            carried = self.carried.get((producer, consumer))
+            total += 0 if carried is None else sum(carried[node] for node in passed)
+        return total
 
     def unknown_nodes(self, value: int) -> bool:
         """Whether a cover of this packed value has partitions of unknown cost."""
@@ -72,15 +86,20 @@ def make_objective(
         ((c, cost) for c, cost in zip(candidates, costs, strict=True) if not cost.is_invalid),
         key=lambda pair: _canonical(problem, pair[0]),
     )
-    transitions = {
-        pair: _picoseconds(t.latency) for pair, t in problem.transitions.items() if problem.transition(*pair) > 0
+    latencies = {pair: _picoseconds(t.latency) for pair, t in problem.transitions.items()}
+    transitions = {pair: latency for pair, latency in latencies.items() if latency and HOST not in pair}
+    carried = {
+        pair: tuple(_picoseconds(t.seconds_per_byte * node.size) for node in problem.graph.nodes)
+        for pair, t in problem.transitions.items()
+        if t.seconds_per_byte and HOST not in pair
     }
+    carried = {pair: values for pair, values in carried.items() if any(values)}
 
     nodes = len(problem.nodes) + 1
     rank_bits = (nodes * (len(ranks) + 1)).bit_length()
     count_bits = nodes.bit_length()
     highest = max((_picoseconds(cost.seconds) for _, cost in usable if cost.is_finite), default=0)
-    highest_transition = max(transitions.values(), default=0)
+    highest_transition = max(transitions.values(), default=0) + max(map(max, carried.values()), default=0)
     cost_bits = (nodes * highest + nodes * nodes * highest_transition + 1).bit_length()
     cost_shift = count_bits + rank_bits
     unknown_shift = cost_shift + cost_bits
@@ -102,6 +121,7 @@ def make_objective(
         weights=tuple(weights),
         relaxed=tuple(relaxed),
         transitions={pair: t << cost_shift for pair, t in transitions.items()},
+        carried={pair: tuple(t << cost_shift for t in values) for pair, values in carried.items()},
         unknown=sum(cost.is_unknown for _, cost in usable),
         cost_shift=cost_shift,
         cost_bits=cost_bits,

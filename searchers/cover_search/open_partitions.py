@@ -9,8 +9,11 @@ them closes a cycle. It is closed already when every way to cover the rest close
 feeds a node before the next, in a ring. Dropping such states at once means that where every node can be covered
 on its own no state is a dead end.
 
-*Transitions.* A tensor that crosses backends is paid for once per ordered pair of neighbouring partitions, so with each
-chosen partition that still has uncovered neighbours goes its backend.
+*Transitions.* They are paid for once per ordered pair of neighbouring partitions of two backends, and their bytes once
+per tensor and reading partition. So with each chosen partition that still has uncovered neighbours goes its backend,
+and, where bytes cost something, the edges to its uncovered readers. A node on the host hands on what it reads
+(`collage.search.hand_over`): in its place it leaves one open partition of the backend of each that it has read. When it
+is chosen, all that it reads is covered, for it comes first among the uncovered nodes.
 
 A partition that neither waits for anything nor can cause a transition is forgotten, so that states which only differ in
 it become one. Nearly all are: on most networks without transition costs nothing is ever open.
@@ -18,61 +21,84 @@ it become one. Nearly all are: on most networks without transition costs nothing
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from searchers.cover_search.moves import Move
+from searchers.cover_search.future_charges import FutureCharges
+from searchers.cover_search.moves import Move, Moves
 
 #: (backend or -1 where it does not matter, uncovered readers, uncovered nodes read, uncovered nodes that must run
-#: before), bit sets relative to the first uncovered node.
-Row = tuple[int, int, int, int]
+#: before, edges to uncovered readers where bytes cost something), bit sets relative to the first uncovered node; the
+#: last one to the first edge into that.
+Row = tuple[int, int, int, int, int]
 #: One row per open partition; sorted, so that equal states are equal.
 Open = tuple[Row, ...]
 
 
 class OpenPartitions:
-    """The rules by which open partitions evolve, for given transition values (`Moves.transitions`)."""
+    """The rules by which open partitions evolve, for given moves and what transitions cost among them."""
 
-    def __init__(self, transitions: Sequence[Sequence[int]]) -> None:
-        self.transitions = transitions
+    def __init__(self, moves: Moves) -> None:
+        self.transitions = transitions = moves.transitions
+        self.carried = moves.carried
+        self._host = moves.host
         entering = list(zip(*transitions, strict=True))
-        self._leaving = [max(row) for row in transitions]
-        self._entering = [max(column) for column in entering]
-        #: how much more leaving (entering) backend a may cost than backend b, whatever is on the other side
-        self._leaving_more = _excess(transitions)
-        self._entering_more = _excess(entering)
+        bytes_out = [[any(values) for values in row] for row in moves.carried] or [[False]] * len(transitions)
+        self._leaving = [max(row) > 0 or any(out) for row, out in zip(transitions, bytes_out, strict=True)]
+        self._entering = [
+            max(column) > 0 or any(out[b] for out in bytes_out if len(out) > b) for b, column in enumerate(entering)
+        ]
+        self._handing = [any(out) for out in bytes_out]
+        self._most = FutureCharges(moves)
 
     def add(self, open_: Open, covered: int, move: Move) -> tuple[int, Open] | None:
         """What choosing `move` costs in transitions, and what is open then; None when a cycle is unavoidable.
 
         `covered` includes the move's nodes; both are relative to the move's first node, and so is the result.
         """
-        _, nodes, feeds, wants, above, mine, _ = move
-        transitions = self.transitions
-        above &= ~covered
+        nodes, feeds, wants, mine = move.nodes, move.feeds, move.wants, move.backend
+        transitions, carried = self.transitions, self.carried
+        on_host = mine == self._host
+        above = move.above & ~covered
         paid = 0
-        for backend, readers, read, before in open_:
+        origins: list[int] = []
+        early: list[tuple[int, int]] = []
+        for backend, readers, read, before, edges in open_:
             if readers & nodes:
                 above |= before
-                if transitions and backend >= 0:
-                    paid += transitions[backend][mine]
+                if not transitions or backend < 0:
+                    continue
+                if on_host:
+                    origins.append(backend)
+                    continue
+                paid += transitions[backend][mine]
+                if edges:
+                    values = carried[backend][mine]
+                    paid += sum([values[source] for bit, source in move.entering if edges & bit])
             elif read & nodes:
-                paid += transitions[mine][backend]
+                early.append((backend, read))
         if above & nodes:
             return None
+        for backend, read in early:
+            for producer in origins if on_host else (mine,):
+                paid += transitions[producer][backend]
+                if carried:
+                    values = carried[producer][backend]
+                    paid += sum([values[source] for bit, source in move.giving if read & bit])
 
         result = []
         merged: dict[int, int] = {}
         uncovered = ~nodes
         waiting = above
-        touched = [(mine if transitions else -1, feeds & ~covered, wants & ~covered, above)]
+        left = feeds & ~covered
+        edges = self._edges_left(move, covered) if carried and left else 0
+        producers = origins or [-1] if on_host else [mine if transitions else -1]
+        touched = [(backend, left, 0 if on_host else wants & ~covered, above, edges) for backend in producers]
         for row in open_:
-            backend, readers, read, before = row
+            backend, readers, read, before, _ = row
             waiting |= before
             if backend < 0 or (readers | read | before) & nodes:
                 touched.append(row)
             else:
                 result.append(row)
-        for backend, readers, read, before in touched:
+        for backend, readers, read, before, edges in touched:
             if before & nodes:
                 before |= above
             readers &= uncovered
@@ -82,44 +108,48 @@ class OpenPartitions:
                 if not before and not self._leaving[backend]:
                     readers = 0
                 if read or (readers and self._leaving[backend]):
-                    result.append((backend, readers, read, before))
+                    edges = edges & ~move.into if readers and self._handing[backend] else 0
+                    result.append((backend, readers, read, before, edges))
                     continue
             if before:
                 merged[before] = merged.get(before, 0) | readers
-        result.extend((-1, readers, 0, before) for before, readers in merged.items())
-        if waiting and _in_a_ring([(readers, before) for _, readers, _, before in result if before]):
+        result.extend((-1, readers, 0, before, 0) for before, readers in merged.items())
+        if waiting and _in_a_ring([(readers, before) for _, readers, _, before, _ in result if before]):
             return None
         result.sort()
         return paid, tuple(result)
 
-    def is_cheaper(self, lead: int, mine: frozenset[Row], theirs: frozenset[Row]) -> bool:
+    def is_cheaper(self, lead: int, position: int, mine: frozenset[Row], theirs: frozenset[Row]) -> bool:
         """Whether a state with `mine` open that is `lead` cheaper stays so, or is as good as, one with `theirs`.
 
-        Both cover the same nodes, and neither has two equal rows. True means that every completion of the other is a
-        completion of this one, and costs less, or the same where nothing tells the states apart.
+        Both cover the same nodes, the first uncovered one being at `position`, and neither has two equal rows. True
+        means that every completion of the other is a completion of this one, and costs less, or the same where nothing
+        tells the states apart.
         """
         different, unmatched = mine - theirs, set(theirs - mine)
         extra = 0
-        for backend, readers, read, before in different:
-            if before and not any(not readers & ~r and not before & ~b for _, r, _, b in theirs):
+        for backend, readers, read, before, edges in different:
+            if before and not any(not readers & ~r and not before & ~b for _, r, _, b, _ in theirs):
                 return False  # some completion may be acyclic with theirs and not with mine
             if backend < 0:
                 continue
-            twin = next((row for row in unmatched if row[0] >= 0 and row[1] == readers and row[2] == read), None)
-            if twin is None:
-                leaving, entering = self._leaving[backend], self._entering[backend]
-            else:
+            twin = next(
+                (row for row in unmatched if row[0] >= 0 and row[1] == readers and row[2] == read and row[4] == edges),
+                None,
+            )
+            if twin is not None:
                 unmatched.remove(twin)
-                leaving, entering = self._leaving_more[backend][twin[0]], self._entering_more[backend][twin[0]]
-            extra += readers.bit_count() * leaving + read.bit_count() * entering
+            extra += self._most.of(backend, None if twin is None else twin[0], position, readers, read, edges)
             if extra > lead:
                 return False
         return lead > extra or extra == 0
 
-
-def _excess(rows: Sequence[Sequence[int]]) -> list[list[int]]:
-    """Per pair of rows, by how much the one exceeds the other at most, and not below zero."""
-    return [[max(0, *(x - y for x, y in zip(one, other, strict=True))) for other in rows] for one in rows]
+    @staticmethod
+    def _edges_left(move: Move, covered: int) -> int:
+        """The edges that leave a move whose readers are not covered."""
+        if not move.feeds & covered:
+            return move.edges
+        return sum([bit for reader, bit in move.leaving if not covered & reader])
 
 
 def _in_a_ring(waiting: list[tuple[int, int]]) -> bool:
@@ -133,8 +163,9 @@ def _in_a_ring(waiting: list[tuple[int, int]]) -> bool:
     return False
 
 
-def shifted(open_: Open, steps: int) -> Open:
-    """The same, relative to a first uncovered node `steps` later."""
+def shifted(open_: Open, steps: int, edges: int) -> Open:
+    """The same, relative to a first uncovered node `steps` later, and so many edges later."""
     return tuple(
-        (backend, readers >> steps, read >> steps, before >> steps) for backend, readers, read, before in open_
+        (backend, readers >> steps, read >> steps, before >> steps, handed >> edges)
+        for backend, readers, read, before, handed in open_
     )

@@ -55,8 +55,9 @@ class PartialCovers:
         shares = node_shares(moves)
         self.floor = self.bound = sum(shares)
         self._moves = _reduced(moves, shares)
-        self._partitions = OpenPartitions(moves.transitions)
+        self._partitions = OpenPartitions(moves)
         self._tracking = bool(moves.transitions)
+        self._first_edge = moves.first_edge
         self._charges: dict[int, _Charges] = {}
 
     @property
@@ -79,7 +80,7 @@ class PartialCovers:
         """What one more move leads to, of a value below `limit` and a rank below `rank_limit`."""
         value, ahead, open_, _, _, _ = state
         for move in self._moves[position]:
-            weight, nodes, _, _, above, _, _ = move
+            weight, nodes, above = move.weight, move.nodes, move.above
             reached = value + weight
             if reached >= limit:
                 return  # moves are sorted by weight
@@ -101,7 +102,7 @@ class PartialCovers:
                 continue
             steps = (covered ^ (covered + 1)).bit_length() - 1  # the ones at the low end
             if then:
-                then = shifted(then, steps)
+                then = shifted(then, steps, self._first_edge[position + steps] - self._first_edge[position])
             yield position + steps, reached, covered >> steps, then, rank, move
 
     def state(self, position: int, before: State, step: Step) -> State:
@@ -123,8 +124,8 @@ class PartialCovers:
                     best = rank_limit = least
         return best
 
-    def undominated(self, layer: Mapping[Any, State], rank_limit: float) -> list[State]:
-        """The states that may still lead to a best cover, of least value first."""
+    def undominated(self, position: int, layer: Mapping[Any, State], rank_limit: float) -> list[State]:
+        """The states at a position that may still lead to a best cover, of least value first."""
         if len(layer) == 1:
             return [state for state in layer.values() if state[4] < rank_limit]
         states = sorted(layer.values(), key=lambda state: state[:3])
@@ -138,7 +139,7 @@ class PartialCovers:
             better = dominating.setdefault(covered, [])
             rows = frozenset(open_)
             if len(rows) == len(open_):  # twins, which sets do not count, are too rare to be worth more
-                if any(is_cheaper(value - other, theirs, rows) for other, theirs in better):
+                if any(is_cheaper(value - other, position, theirs, rows) for other, theirs in better):
                     continue
                 if len(better) < _COMPARED:
                     better.append((value, rows))

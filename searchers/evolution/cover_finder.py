@@ -18,10 +18,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from collage.errors import NoCoverError
-from collage.graph.candidates import HOST, CandidatePartition, quotient_of
+from collage.graph.candidates import HOST, CandidatePartition
 from collage.search import SearchProblem
 from searchers.cover_search.layered_search import Budget, LayeredSearch
-from searchers.cover_search.moves import Moves, make_moves
+from searchers.cover_search.moves import Moves, make_moves, tables
 from searchers.cover_search.objective import Objective
 from searchers.evolution.genome import ANY, Genome, Group, Link
 
@@ -50,6 +50,7 @@ class CoverFinder:
         self._parted, self._joined = self._links()
         nodes = len(problem.nodes) + 1
         highest, between = max(objective.weights, default=0), max(objective.transitions.values(), default=0)
+        between += max(map(max, objective.carried.values()), default=0)
         self.shift = (nodes * highest + nodes * nodes * between + 1).bit_length()
         self._of_genome: dict[Genome, Cover] = {}
         self._values: dict[Cover, int] = {}
@@ -66,9 +67,7 @@ class CoverFinder:
         """What the cover is worth by the objective: unknown costs, additive cost, ties; less is better."""
         if cover not in self._values:
             chosen = self.candidates(cover)
-            between, pairs = self._objective.transitions, quotient_of(chosen).edges()
-            paid = sum(between.get((chosen[a].backend, chosen[b].backend), 0) for a, b in pairs)
-            self._values[cover] = sum(self._objective.weights[i] for i in cover) + paid
+            self._values[cover] = sum(self._objective.weights[i] for i in cover) + self._objective.paid(chosen)
         return self._values[cover]
 
     def of_genome(self, genome: Genome) -> Cover:
@@ -147,5 +146,5 @@ def _all_moves(problem: SearchProblem, objective: Objective) -> Moves:
     names = sorted({c.backend for c in objective.candidates})
     costly = {(a, b): 1 for a in names for b in names if a != b}
     moves = make_moves(problem.graph, replace(objective, transitions=costly))
-    transitions = tuple(tuple(objective.transitions.get((a, b), 0) for b in moves.backends) for a in moves.backends)
-    return replace(moves, transitions=transitions if any(any(row) for row in transitions) else ())
+    transitions, carried = tables(objective, moves.backends, moves.order)
+    return replace(moves, transitions=transitions, carried=carried)

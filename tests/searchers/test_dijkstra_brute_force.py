@@ -12,6 +12,7 @@ from collage.cost import Cost
 from collage.errors import CollageError, NoCoverError
 from collage.graph.candidates import HOST
 from collage.search import SearchProblem
+from collage.transition import Transition
 from searchers.cover_search import layered_search
 from searchers.dijkstra import DijkstraSearcher
 from tests.searchers.problems import best_value, candidate, graph_of, is_lower_bound, problem_of, value
@@ -20,10 +21,18 @@ BACKENDS = ("x", "y", "z")
 
 
 @st.composite
+def transitions_between(draw: Any, pairs: list[tuple[str, str]], most: int = 4) -> dict[tuple[str, str], Transition]:
+    """With a cost of bytes, or without."""
+    rates = st.sampled_from((0.0, 0.5, 2.0)) if draw(st.booleans()) else st.just(0.0)
+    return {pair: Transition(float(draw(st.integers(0, most))), draw(rates)) for pair in pairs}
+
+
+@st.composite
 def problems(draw: Any, unknown: bool = False, transitions: bool = False, singles: bool = False) -> SearchProblem:
     size = draw(st.integers(1, 10))
     inputs = [sorted(draw(st.sets(st.integers(0, max(0, i - 1)), max_size=3))) if i else [] for i in range(size)]
-    graph = graph_of(inputs)
+    sizes = draw(st.lists(st.integers(0, 3), min_size=size, max_size=size))
+    graph = graph_of(inputs, sizes=sizes)
     values = [st.integers(0, 6).map(float), st.just(Cost.invalid("refused"))]
     cost = st.one_of(*values, st.just(Cost.unknown())) if unknown else st.one_of(*values)
     backends = BACKENDS[: draw(st.integers(1, 3))]
@@ -35,7 +44,7 @@ def problems(draw: Any, unknown: bool = False, transitions: bool = False, single
             home = draw(st.sampled_from((*backends, HOST)))
             costs[candidate(graph, home, [node])] = draw(st.integers(2, 9).map(float) if singles else cost)
     between = [(a, b) for a in backends for b in backends if a != b]
-    paid = {pair: float(draw(st.integers(0, 4))) for pair in between} if transitions else {}
+    paid = draw(transitions_between(between)) if transitions else {}
     priorities = {backend: draw(st.integers(1, 3)) for backend in backends}
     return problem_of(graph, costs, paid, priorities)
 
@@ -45,7 +54,7 @@ def tangled(draw: Any) -> SearchProblem:
     """Cheap candidates that cover the graph together and often depend on each other in a cycle; dear single nodes."""
     size = draw(st.integers(4, 10))
     inputs = [sorted(draw(st.sets(st.integers(max(0, i - 4), i - 1), max_size=2))) if i else [] for i in range(size)]
-    graph = graph_of(inputs)
+    graph = graph_of(inputs, sizes=draw(st.lists(st.integers(0, 2), min_size=size, max_size=size)))
     costs = {}
     for backend in BACKENDS[: draw(st.integers(1, 2))]:
         groups = draw(st.lists(st.integers(0, 3), min_size=size, max_size=size))
@@ -54,8 +63,9 @@ def tangled(draw: Any) -> SearchProblem:
             costs[candidate(graph, backend, nodes)] = float(draw(st.integers(0, 3)))
     for node in range(size):
         if draw(st.booleans()):
-            costs[candidate(graph, "z", [node])] = float(draw(st.integers(2, 6)))
-    transitions = {(a, b): float(draw(st.integers(0, 2))) for a in BACKENDS for b in BACKENDS if a != b}
+            home = draw(st.sampled_from(("z", "z", HOST)))
+            costs[candidate(graph, home, [node])] = float(draw(st.integers(2, 6)))
+    transitions = draw(transitions_between([(a, b) for a in BACKENDS for b in BACKENDS if a != b], 2))
     return problem_of(graph, costs, transitions if draw(st.booleans()) else {})
 
 

@@ -16,6 +16,7 @@ from collage.cost import Cost
 from collage.errors import CollageError
 from collage.graph.candidates import HOST, CandidatePartition
 from collage.search import Searcher, SearchProblem
+from collage.transition import Transition
 from searchers.dijkstra import DijkstraSearcher
 from tests.searchers.problems import candidate, graph_of, problem_of, shape
 
@@ -94,11 +95,46 @@ def test_a_transition_can_make_a_dearer_backend_the_better_one() -> None:
     assert DijkstraSearcher().search(problem_of(graph, costs, between)).cost.seconds == pytest.approx(2.9)
 
 
-def test_the_host_costs_no_transition_and_counts_as_no_partition() -> None:
-    graph = graph_of([[], [0], [1]], ["relu", "tuple_get", "relu"])
+def test_bytes_are_paid_once_per_tensor_and_reading_partition() -> None:
+    """{0,1} hands 3 bytes of node 0, which {2,3} reads twice, and 4 bytes of node 1; {4} reads node 0 again."""
+    graph = graph_of([[], [], [0, 1], [0], [0]], sizes=[3, 4, 9, 9, 9])
+    costs = {candidate(graph, "x", [0, 1]): 1.0, candidate(graph, "y", [2, 3]): 1.0, candidate(graph, "y", [4]): 1.0}
+    found = DijkstraSearcher().search(problem_of(graph, costs, {("x", "y"): Transition(100.0, 10.0)}))
+    assert found.cost.seconds == found.lower_bound == 3 + (100 + 70) + (100 + 30)
+
+
+@pytest.mark.parametrize(("size", "backend"), [(1, "y"), (10, "x")])
+def test_the_bytes_of_a_tensor_decide_where_it_goes(size: int, backend: str) -> None:
+    graph = graph_of([[], [0]], sizes=[size, 1])
+    costs = {candidate(graph, "x", [0]): 1.0, candidate(graph, "x", [1]): 2.0, candidate(graph, "y", [1]): 1.0}
+    found = DijkstraSearcher().search(problem_of(graph, costs, {("x", "y"): Transition(0.2, 0.3)}))
+    assert found.partitions[-1].backend == backend
+
+
+def test_a_node_on_the_host_hands_on_what_it_reads_and_counts_as_no_partition() -> None:
+    graph = graph_of([[], [0], [1]], ["relu", "tuple_get", "relu"], sizes=[8, 2, 8])
     costs = {candidate(graph, "x", [0]): 1.0, candidate(graph, HOST, [1]): 0.0, candidate(graph, "y", [2]): 1.0}
-    found = DijkstraSearcher().search(problem_of(graph, costs, {(a, b): 9.0 for a in "xy" for b in ("x", "y", HOST)}))
-    assert found.cost.seconds == 2.0 and len(found.partitions) == 2 and len(found.candidates) == 3
+    transitions = {(a, b): Transition(9.0, 1.0) for a in "xy" for b in ("x", "y", HOST)}
+    found = DijkstraSearcher().search(problem_of(graph, costs, transitions))
+    assert found.cost.seconds == 2 + 9 + 2 and len(found.partitions) == 2 and len(found.candidates) == 3
+
+
+def test_staying_with_a_backend_across_the_host_is_free() -> None:
+    """A reshape between two calls: y is cheaper for the second by less than the change costs."""
+    graph = graph_of([[], [0], [1], [2]], ["relu", "reshape", "reshape", "relu"])
+    costs = {candidate(graph, HOST, [node]): 0.0 for node in (1, 2)} | {candidate(graph, "x", [0]): 1.0}
+    costs |= {candidate(graph, "x", [3]): 2.0, candidate(graph, "y", [3]): 1.5}
+    for seconds, last in ((0.4, "y"), (0.6, "x")):
+        found = DijkstraSearcher().search(problem_of(graph, costs, {("x", "y"): seconds}))
+        assert found.partitions[-1].backend == last and found.cost.seconds == pytest.approx(min(3.0, 2.5 + seconds))
+
+
+def test_a_tuple_on_the_host_hands_on_what_each_partition_gave() -> None:
+    graph = graph_of([[], [], [0, 1], [2]], ["relu", "relu", "tuple", "concat"], sizes=[1, 1, 2, 2])
+    costs = {candidate(graph, "x", [0]): 1.0, candidate(graph, "z", [1]): 1.0, candidate(graph, HOST, [2]): 0.0}
+    costs |= {candidate(graph, "y", [3]): 1.0}
+    transitions = {("x", "y"): Transition(10.0, 1.0), ("z", "y"): Transition(20.0), ("x", "z"): Transition(1000.0)}
+    assert DijkstraSearcher().search(problem_of(graph, costs, transitions)).cost.seconds == 3 + (10 + 2) + 20
 
 
 def test_unknown_costs_are_ordered_by_priority_and_the_notes_say_so() -> None:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import math
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from collage.confirm.contest import Confirmation, Contestant
 from collage.cost import Cost
 from collage.errors import PlanError
-from collage.planned.data import PlanData, PlannedPartition, PlanRound
+from collage.planned.data import PlanData, PlannedPartition, PlannedTransition, PlanRound
 from collage.planned.file import read, to_dict, write
+from collage.transition import Transition
 
 #: As Collage wrote it before there was `PlanData`.
 VERSION_2: dict[str, Any] = {
@@ -98,6 +101,14 @@ def test_a_file_is_written_as_it_was_read(tmp_path: Path) -> None:
         assert {name: contestant.pop(name) for name in later} == later  # files of old leave them out
     assert again == VERSION_2
     assert list(again) == list(VERSION_2)
+
+
+def test_what_changes_of_backend_were_charged_is_kept(tmp_path: Path) -> None:
+    measured = ((1024, -2e-6, 1e-6), (4096, 9e-6, 1e-6))
+    charged = PlannedTransition("tvm", "x", Transition(1e-6, 1e-12, 5e-7, measured))
+    copied = PlannedTransition("x", "tvm", replace(charged.transition, like="tvm -> x"))
+    data = structs.replace(read(_written(tmp_path, VERSION_2)), transitions=(charged, copied))
+    assert read(_written(tmp_path, to_dict(data))).transitions == (charged, copied)
 
 
 def test_another_device_is_kept(tmp_path: Path) -> None:
