@@ -54,7 +54,8 @@ class Transition:
 
     @classmethod
     def through(cls, points: Sequence[tuple[int, float, float]]) -> Transition:
-        """The line of least squares that is nowhere negative, points weighted by their intervals.
+        """The line of least squares that is nowhere negative, points weighted by their intervals and steep lines
+        unlikely.
 
         Parameters
         ----------
@@ -71,14 +72,19 @@ class Transition:
 
 #: How far points may lie from a line for other reasons than noise, in seconds.
 _MODEL_ERROR_S = 3e-6
+#: What bytes cost is expected to lie within this around nothing, in seconds per byte: 20 GB/s. Without it noise, which
+#: grows with the size of the tensors, would become a price.
+_EXPECTED_SLOPE = 5e-11
+#: Half-width of the interval of a latency, in seconds, from which on it says nothing: changes of pool take 10 to 50 µs.
+_VAGUE_S = 25e-6
 
-#: Where nothing was measured: between backends of one pool of threads, and between those of two pools. Medians over the
-#: pairs of the five CPU backends, two threads on a virtual machine.
-SAME_POOL, OTHER_POOL = Transition(0.0), Transition(30e-6)
+#: Where nothing was measured: between backends of one pool of threads, and between those of two pools. Tensors of 16 to
+#: 256 KiB between the five CPU backends, two threads on a virtual machine: 0 to 7 µs, and 5 to 45 µs.
+SAME_POOL, OTHER_POOL = Transition(2e-6), Transition(20e-6)
 
 
 def transitions_of(latencies: Mapping[tuple[str, str, int], Cost]) -> dict[Pair, Transition]:
-    """The transition of each pair whose latencies are there.
+    """The transition of each pair whose latencies are there, and not so noisy that they say nothing.
 
     Parameters
     ----------
@@ -91,7 +97,8 @@ def transitions_of(latencies: Mapping[tuple[str, str, int], Cost]) -> dict[Pair,
         if a != b and after.is_finite and alone.is_finite:
             point = (size, after.seconds - alone.seconds, hypot(after.spread, alone.spread))
             points.setdefault((a, b), []).append(point)
-    return {pair: Transition.through(of_pair) for pair, of_pair in points.items()}
+    lines = {pair: Transition.through(of_pair) for pair, of_pair in points.items()}
+    return {pair: line for pair, line in lines.items() if line.spread < _VAGUE_S}
 
 
 def completed(known: Mapping[Pair, Transition], pools: Mapping[str, str]) -> dict[Pair, Transition]:
@@ -141,22 +148,20 @@ def _weights(points: Sequence[tuple[int, float, float]]) -> list[float]:
 
 
 def _line(points: Sequence[tuple[int, float, float]]) -> tuple[float, float, float]:
-    """Latency, seconds per byte, and the latency's variance (of 95% half-widths)."""
+    """Latency, seconds per byte, and the latency's variance."""
     w = _weights(points)
     total = sum(w)
     mean_x = sum(wi * x for wi, (x, _, _) in zip(w, points, strict=True)) / total
     mean_y = sum(wi * y for wi, (_, y, _) in zip(w, points, strict=True)) / total
-    spread_x = sum(wi * (x - mean_x) ** 2 for wi, (x, _, _) in zip(w, points, strict=True))
-    if spread_x == 0:
-        return mean_y, 0.0, 1 / total
+    spread_x = sum(wi * (x - mean_x) ** 2 for wi, (x, _, _) in zip(w, points, strict=True)) + _EXPECTED_SLOPE**-2
     slope = sum(wi * (x - mean_x) * (y - mean_y) for wi, (x, y, _) in zip(w, points, strict=True)) / spread_x
     return mean_y - slope * mean_x, slope, 1 / total + mean_x**2 / spread_x
 
 
 def _through_zero(points: Sequence[tuple[int, float, float]]) -> tuple[float, float, float]:
     w = _weights(points)
-    squares = sum(wi * x * x for wi, (x, _, _) in zip(w, points, strict=True))
-    slope = sum(wi * x * y for wi, (x, y, _) in zip(w, points, strict=True)) / squares if squares else 0.0
+    squares = sum(wi * x * x for wi, (x, _, _) in zip(w, points, strict=True)) + _EXPECTED_SLOPE**-2
+    slope = sum(wi * x * y for wi, (x, y, _) in zip(w, points, strict=True)) / squares
     return 0.0, max(0.0, slope), 1 / sum(w)
 
 

@@ -135,7 +135,8 @@ def _bytes(ty: tvm.ir.Type) -> int:
     extents = list(ty.shape.values)
     if not all(isinstance(extent, IntImm) for extent in extents):
         return 0
-    return math.prod(int(extent) for extent in extents) * ((tvm.DataType(ty.dtype).bits + 7) // 8)
+    elements = math.prod(int(extent) for extent in extents)
+    return elements * ((int(tvm.DataType(ty.dtype).bits) + 7) // 8)
 
 
 def _constant(expr: tvm.ir.GenericConst) -> NodeSpec:

@@ -12,13 +12,14 @@ import pytest
 
 from collage.backends.base import Backend
 from collage.backends.resolve import resolve_backends
+from collage.cost import Cost
 from collage.measure import transitions
 from collage.measure.artifact import compile_artifact
 from collage.measure.protocol import Protocol
 from collage.measure.transitions import SHAPES, transition_costs
 from collage.progress import Reporter
 from collage.records import RecordDatabase
-from collage.transition import OTHER_POOL, Pair, Transition, completed, transition_notes
+from collage.transition import OTHER_POOL, Pair, Transition, completed, transition_notes, transitions_of
 from tests.e2e import faulty
 
 BACKENDS = resolve_backends(None, "cpu")
@@ -53,6 +54,13 @@ def records(tmp_path: Path) -> Iterator[RecordDatabase]:
         yield database
 
 
+@pytest.fixture
+def noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three samples may be as noisy as they like."""
+    monkeypatch.setattr("collage.transition._VAGUE_S", 1e9)
+
+
+@pytest.mark.usefixtures("noise")
 def test_every_pair_of_available_backends_is_measured_once(records: RecordDatabase) -> None:
     backends, told = list(BACKENDS.values()), Notes()
     found = transition_costs(backends, 1, records, told)
@@ -62,6 +70,7 @@ def test_every_pair_of_available_backends_is_measured_once(records: RecordDataba
     assert transition_costs(backends, 1, records, again) == found and not again.stages
 
 
+@pytest.mark.usefixtures("noise")
 def test_a_pair_that_cannot_be_measured_is_told_and_not_recorded(records: RecordDatabase) -> None:
     backends: list[Backend] = [BACKENDS["onnxruntime"], BACKENDS["tvm"], faulty.RaisesAtCodegen()]
     told = Notes()
@@ -109,22 +118,36 @@ def test_without_any_measurement_there_are_defaults_and_they_are_told() -> None:
     assert "a -> b, b -> a" in transition_notes(whole)[0] and "another machine" in transition_notes(whole)[0]
 
 
+KIB = 1 << 10
+
+
 def line(*points: Sequence[Any]) -> tuple[float, float]:
-    found = Transition.through([(x, y * 1e-6, half * 1e-6) for x, y, half in points])
-    return round(found.latency * 1e6, 6), round(found.seconds_per_byte * 1e6, 6)
+    """Of points in KiB and µs; microseconds, and picoseconds per byte."""
+    found = Transition.through([(x * KIB, y * 1e-6, half * 1e-6) for x, y, half in points])
+    return found.latency * 1e6, found.seconds_per_byte * 1e12
 
 
 def test_a_line_through_the_sizes() -> None:
-    assert line((0, 5.0, 1.0), (10, 15.0, 1.0), (100, 105.0, 1.0)) == (5.0, 1.0)
-    assert line((0, 5.0, 0.0), (10, 15.0, 0.0), (100, 5000.0, 1e6)) == (5.0, 1.0), "noise has no say"
-    assert line((7, 5.0, 1.0)) == (5.0, 0.0)
+    latency, slope = line((64, 10.655, 1.0), (512, 15.243, 1.0), (2048, 30.97, 1.0))
+    assert latency == pytest.approx(10, abs=0.3) and slope == pytest.approx(10, abs=0.3)
+    assert line((64, 7.0, 1.0)) == pytest.approx((7.0, 0.0))
+    latency, slope = line((64, 10.0, 1.0), (512, 10.0, 5.0), (2048, 9000.0, 7000.0))
+    assert latency == pytest.approx(10, abs=1) and slope < 5, "noise has no say"
 
 
 def test_what_is_charged_is_never_negative_and_what_was_measured_is_kept() -> None:
-    assert line((0, -5.0, 1.0), (10, -15.0, 1.0)) == (0.0, 0.0)
-    assert line((0, 20.0, 1.0), (10, 10.0, 1.0)) == (15.0, 0.0), "a level, where more bytes seem to take less"
-    assert line((1, -1.0, 1.0), (2, 4.0, 1.0), (3, 9.0, 1.0))[0] == 0.0
-    points = [(1, -3e-6, 1e-6), (2, -4e-6, 1e-6)]
+    assert line((64, -5.0, 1.0), (512, -15.0, 1.0)) == (0.0, 0.0)
+    assert line((64, 20.0, 1.0), (512, 10.0, 1.0)) == pytest.approx((15.0, 0.0)), "more bytes seem to take less"
+    latency, slope = line((64, -9.0, 1.0), (512, 4.0, 1.0), (2048, 60.0, 1.0))
+    assert latency == 0 and 20 < slope < 30
+    points = [(KIB, -3e-6, 1e-6), (2 * KIB, -4e-6, 1e-6)]
     assert Transition.through(points).measured == tuple(points)
     with pytest.raises(ValueError, match="not negative"):
         Transition(-1e-6)
+
+
+def test_a_pair_that_is_all_noise_counts_as_not_measured() -> None:
+    quiet = {("b", "b", size): Cost(1e-3, 1e-6, 9) for size in (KIB, 512 * KIB)}
+    after = {("a", "b", size): Cost(1.01e-3, 1e-6, 9) for size in (KIB, 512 * KIB)}
+    assert set(transitions_of({**quiet, **after})) == {("a", "b")}
+    assert transitions_of({**quiet, **{key: Cost(9e-3, 5e-3, 9) for key in after}}) == {}
