@@ -176,17 +176,17 @@ class Contest:
         keys = self._keys("trial", entrants)
         known = self.database.get_many(keys[name] for name in placements)
         if len(known) == len(placements):
-            notes = {name: msgspec.convert(known[keys[name]].description, _Note) for name in placements}
+            recorded = {name: msgspec.convert(known[keys[name]].description, _Note) for name in placements}
             found = {
                 name: replace(note.trial, latency=known[keys[name]].cost)
-                for name, note in notes.items()
+                for name, note in recorded.items()
                 if note.trial is not None
             }
         else:
             self.runner.reporter.stage("running plans end to end", None)
             found = self._run_trial(placements, entrants)
-            for name, trial in found.items():
-                self._record(keys[name], trial.latency, name, _Note(trial=replace(trial, latency=Cost.zero())))
+            notes = {name: _Note(trial=replace(trial, latency=Cost.zero())) for name, trial in found.items()}
+            self._record(keys, {name: trial.latency for name, trial in found.items()}, notes)
         self._trials.update((digest_of(cover_of(placements[name])), trial) for name, trial in found.items())
         if anchor is None and (finite := [name for name, trial in found.items() if trial.latency.is_finite]):
             best = min(finite, key=lambda name: found[name].latency.seconds)
@@ -255,14 +255,11 @@ class Contest:
                 )
             else:
                 contestants.append(Contestant(name, problem or Cost.unknown(NOT_RUN), rival=name in self.rivals))
-        keys = self._keys("contest", entrants)
-        for c in contestants:
-            self._record(
-                keys[c.name],
-                c.latency,
-                c.name,
-                _Note(None, replace(c, latency=Cost.zero()), c.name == shipped, final.disturbed),
-            )
+        notes = {
+            c.name: _Note(None, replace(c, latency=Cost.zero()), c.name == shipped, final.disturbed)
+            for c in contestants
+        }
+        self._record(self._keys("contest", entrants), {c.name: c.latency for c in contestants}, notes)
         return Confirmation(shipped, tuple(contestants), final.disturbed)
 
     def _keys(self, kind: str, entrants: Mapping[str, Entrant]) -> dict[str, RecordKey]:
@@ -280,13 +277,16 @@ class Contest:
             for name, cover in covers.items()
         }
 
-    def _record(self, key: RecordKey, latency: Cost, label: str, note: _Note) -> None:
-        """What the machine is to blame for is not recorded: it is run again the next time."""
-        if not latency.is_unknown:
-            device = describe_device(self.runner.device).as_dict()
-            self.database.put(
-                Record.of(key, latency, label=label, description=msgspec.to_builtins(note), device=device)
-            )
+    def _record(self, keys: Mapping[str, RecordKey], latencies: Mapping[str, Cost], notes: Mapping[str, _Note]) -> None:
+        """All at once: what is known of a contest is of one contest. What the machine is to blame for is not recorded,
+        so that it is run again the next time.
+        """
+        device = describe_device(self.runner.device).as_dict()
+        self.database.put_many(
+            Record.of(keys[name], latency, label=name, description=msgspec.to_builtins(notes[name]), device=device)
+            for name, latency in latencies.items()
+            if not latency.is_unknown
+        )
 
 
 def cover_of(placement: Placement) -> Any:
