@@ -52,11 +52,12 @@ class EngineModuleObj : public ffi::ModuleObj {
     for (Entry& entry : entries_) {
       if (entry.symbol != key) continue;
       ffi::Function create = ffi::Function::GetGlobalRequired("collage.runtime.create_engine");
-      ffi::Function run =
-          create(ffi::String(entry.engine), ffi::Bytes(entry.blob), ffi::String(entry.options)).cast<ffi::Function>();
+      // The engine takes the blob when it reads it: weights are large, and who waits here would keep another copy. A loaded
+      // model is not saved again, so it gives its own away.
+      ffi::Function take = ffi::Function::FromTyped(
+          [&entry, this]() { return loaded_ ? ffi::Bytes(std::move(entry.blob)) : ffi::Bytes(entry.blob); });
+      ffi::Function run = create(ffi::String(entry.engine), take, ffi::String(entry.options)).cast<ffi::Function>();
       functions_.emplace(key, run);
-      // The engine has its own copy of the weights now; a loaded model is not saved again.
-      if (loaded_) std::string().swap(entry.blob);
       return run;
     }
     return std::nullopt;

@@ -106,7 +106,8 @@ def object_files(engines: Iterable[str]) -> list[str]:
 def register() -> None:
     """Let compiled models find the engines when they are loaded into this process."""
 
-    def create_engine(engine: str, blob: bytes, options: str) -> Run:
-        return create(str(engine), bytes(blob), json.loads(str(options)))
+    def create_engine(engine: str, blob: Any, options: str) -> Run:
+        """`blob` gives the bytes when it is called; models of before hand them over as they are."""
+        return create(str(engine), bytes(blob() if callable(blob) else blob), json.loads(str(options)))
 
     tvm_ffi.register_global_func("collage.runtime.create_engine", create_engine, override=True)
