@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -247,13 +249,24 @@ def load(path: str | Path) -> CompiledModel:
     load_runtime_library()
     engines.register()
     try:
-        module = tvm_ffi.load_module(str(file.resolve()))
+        module = _opened(file.resolve())
         describe = module.get_function("collage_metadata", query_imports=True)
     except (RuntimeError, ValueError, AttributeError, OSError) as error:
         raise CompiledModelError(f"{file}: not a model compiled by Collage ({_first_line(error)})") from error
     metadata = json.loads(describe())
     engines.require(metadata["engines"])
     return CompiledModel(module, metadata)
+
+
+def _opened(file: Path) -> Any:
+    try:
+        return tvm_ffi.load_module(str(file))
+    except RuntimeError:
+        if "tvm" in sys.modules:
+            raise
+        # What reads the kernels of an accelerator comes with the rest of TVM.
+        import_module("tvm")
+        return tvm_ffi.load_module(str(file))
 
 
 def _first_line(error: BaseException) -> str:

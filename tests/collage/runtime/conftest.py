@@ -39,6 +39,18 @@ def sums_and_relu() -> Any:
     return builder.get()
 
 
+def in_another_order() -> Any:
+    """(a, b) -> (relu(b - a), b - a): the partition reads b first, and gives the difference first."""
+    builder = relax.BlockBuilder()
+    a, b = (relax.Var(name, relax.TensorType(SHAPE, "float32")) for name in "ab")
+    with builder.function("main", [a, b]):
+        with builder.dataflow():
+            difference = builder.emit(relax.op.subtract(b, a))
+            out = builder.emit_output(relax.Tuple([builder.emit(relax.op.nn.relu(difference)), difference]))
+        builder.emit_func_output(out)
+    return builder.get()
+
+
 def expected(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, ...]:
     return a - b, np.maximum(a - b, 0), np.exp(b)
 
@@ -62,12 +74,13 @@ PLACES: dict[str, tuple[Callable[[], Any], Sequence[tuple[str, tuple[int, ...]]]
     "tvm": (sums_and_relu, [("tvm", (0, 1)), ("tvm", (2,))]),
     "mixed": (sums_and_relu, [("tvm", (0,)), ("openvino", (1,)), ("openvino", (2,))]),
     "engines": (sums_and_relu, [("openvino", (0, 1)), ("onnxruntime", (2,))]),
+    "other order": (in_another_order, [("openvino", (0, 1))]),
     "given back": (given_back, [(HOST, (0,)), ("openvino", (1,))]),
 }
 
 
-def compiled(name: str, threads: int = 2) -> Any:
-    """The executable of a model of `PLACES`."""
+def partitioned(name: str) -> tuple[Any, dict[str, Backend]]:
+    """The partitioned module of a model of `PLACES`, and its backends."""
     network, parts = PLACES[name]
     module = network()
     graph = read_graph(module)
@@ -79,7 +92,13 @@ def compiled(name: str, threads: int = 2) -> Any:
     rest = set(graph.coverable) - {i for candidate in chosen for i in candidate.sub_graph.inside}
     chosen += [CandidatePartition(SubGraph(graph, IndexSet([i])), HOST) for i in rest]
     used: dict[str, Backend] = {n: plugins.load("backends", n) for n, _ in parts if n != HOST}
-    return build(apply(module, graph, execution_order(graph, chosen), used), used.values(), threads)
+    return apply(module, graph, execution_order(graph, chosen), used), used
+
+
+def compiled(name: str, threads: int = 2) -> Any:
+    """The executable of a model of `PLACES`."""
+    module, used = partitioned(name)
+    return build(module, used.values(), threads)
 
 
 @pytest.fixture(scope="session")

@@ -17,9 +17,9 @@ import tvm_ffi
 import collage.runtime
 from collage.errors import CompiledModelError, ModelInputError
 from collage.runtime.threads import configure_threads
-from tests.collage.runtime.conftest import PLACES, SHAPE, Models, compiled, expected
+from tests.collage.runtime.conftest import PLACES, SHAPE, Models, compiled, expected, sums_and_relu
 
-NAMES = [name for name in PLACES if name != "given back"]
+NAMES = [name for name, (network, _) in PLACES.items() if network is sums_and_relu]
 rng = np.random.default_rng(0)
 
 
@@ -152,6 +152,14 @@ def test_a_bound_call_has_views_of_inputs_among_its_outputs(models: Models) -> N
     view, positive = call()
     assert view is call.outputs[0] and view.shape == SHAPE[::-1]
     assert (view == -1).all() and (positive == 0).all()
+
+
+def test_a_bound_call_of_a_partition_with_arguments_in_another_order(models: Models) -> None:
+    model = collage.runtime.load(models("other order"))
+    a, b = values()
+    positive, difference = model.bind([a, b])()
+    np.testing.assert_allclose(difference, b - a, rtol=1e-6)
+    np.testing.assert_array_equal(positive, np.maximum(difference, 0))
 
 
 def test_what_cannot_be_bound_is_refused_by_name(models: Models) -> None:
