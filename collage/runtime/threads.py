@@ -3,8 +3,8 @@
 TVM's kernels run on a thread pool of their own, the engines on theirs. All take the same number, and none may spin
 while another works: a spinning pool slows the others by more than any of them gains (docs/TVM.md has the measurements).
 
-TVM has one pool for each thread that calls its kernels. It starts with the first call and cannot grow, so it starts
-with a thread for every processor; how many of them work is set for each model.
+Each thread that calls TVM's kernels has a pool of its own (`thread_pool.h`). How many of its threads work is set for
+each model; TVM allows no more than it was told at the first call, so it is told of one for every processor.
 """
 
 from __future__ import annotations
@@ -15,8 +15,6 @@ from collections.abc import Mapping
 from functools import cache
 
 import tvm_ffi
-
-from collage.errors import CompiledModelError
 
 #: TVM's workers poll this many times for the next task before they sleep.
 _SPIN_COUNT = "1000"
@@ -45,36 +43,17 @@ def prepare_threads(threads: int) -> None:
 
 
 def configure_threads(threads: int) -> None:
-    """Set how many threads of TVM's pool work for calls from this thread. The pool starts when it has not yet.
-
-    Raises
-    ------
-    CompiledModelError
-        This process was forked from one in which this thread had started the pool.
-    """
+    """Set how many threads work for calls of TVM's kernels from this thread."""
     prepare_threads(threads)
-    here, process = _here(), os.getpid()
-    if here.process not in (0, process):
-        raise CompiledModelError(
-            "TVM's threads did not come along when this process was forked: call the model from a new thread, or start "
-            'processes by "spawn"'
-        )
     configure = tvm_ffi.get_global_func("runtime.config_threadpool", allow_missing=True)
     if configure is not None:
         configure(0, threads)
-        here.threads, here.process = threads, process
+        _here().threads = threads
 
 
 def ensure_threads(threads: int) -> None:
-    """`configure_threads`, where that has not been done for calls from this thread.
-
-    Raises
-    ------
-    CompiledModelError
-        As of `configure_threads`.
-    """
-    here = _here()
-    if here.threads != threads or here.process != os.getpid():
+    """`configure_threads`, where calls from this thread have another number."""
+    if _here().threads != threads:
         configure_threads(threads)
 
 
@@ -85,10 +64,9 @@ def default_threads() -> int:
 
 
 class _Here(threading.local):
-    """Of one thread: how many threads of its pool work, and in which process it started; 0 where it has not."""
+    """Of one thread: how many threads work for its calls; 0 where nobody has said."""
 
     threads = 0
-    process = 0
 
 
 @cache

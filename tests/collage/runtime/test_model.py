@@ -16,7 +16,6 @@ import tvm_ffi
 
 import collage.runtime
 from collage.errors import CompiledModelError, ModelInputError
-from collage.runtime.threads import configure_threads
 from tests.collage.runtime.conftest import PLACES, SHAPE, Models, compiled, expected, sums_and_relu
 
 NAMES = [name for name, (network, _) in PLACES.items() if network is sums_and_relu]
@@ -303,27 +302,8 @@ def test_a_fork_cannot_call_a_model_of_before(models: Models, name: str) -> None
     assert_right(model(*inputs), inputs)
 
 
-@pytest.mark.parametrize("name", ["openvino", "onnxruntime", "engines"])
-def test_a_fork_can_load_engines_again(models: Models, name: str) -> None:
+@pytest.mark.parametrize("name", NAMES)
+def test_a_fork_can_load_a_model_again(models: Models, name: str) -> None:
     path, inputs = models(name), values()
     collage.runtime.load(path)(*inputs)
     assert in_a_fork(lambda: assert_right(collage.runtime.load(path)(*inputs), inputs)) == 0
-
-
-def test_a_fork_is_told_where_it_cannot_use_tvm(models: Models) -> None:
-    """A thread whose pool did not come along; another thread gets a pool of its own."""
-    path, inputs = models("tvm"), values()
-    collage.runtime.load(path)(*inputs)
-    configure_threads(2)
-
-    def check() -> None:
-        model = collage.runtime.load(path)
-        with pytest.raises(CompiledModelError, match="new thread"):
-            model(*inputs)
-        right: list[bool] = []
-        worker = threading.Thread(target=lambda: right.append(assert_right(model(*inputs), inputs) is None))
-        worker.start()
-        worker.join()
-        assert right
-
-    assert in_a_fork(check) == 0
