@@ -17,6 +17,8 @@ from typing import Any
 
 import tvm_ffi
 
+from collage.runtime.tvm_library import load_runtime_library
+
 _SOURCE = Path(__file__).with_name("engine_module.cc")
 
 
@@ -38,6 +40,7 @@ def load_library() -> None:
     """Register the engine module in this process."""
     from tvm_ffi.cpp import build
 
+    load_runtime_library()  # the threads ask it for their number
     ctypes.CDLL(build("collage_engine_module", cpp_files=str(_SOURCE), extra_cflags=["-O2"]), ctypes.RTLD_GLOBAL)
 
 
