@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 import collage
 from collage.progress import Reporter
 from collage.records import Record, RecordDatabase
+from collage.transition import Pair, Transition
 from estimators.measured import MeasuredEstimator
 from tests.e2e import faulty
 from tests.e2e.networks import convolution_relu
@@ -36,9 +37,9 @@ class Stages(Reporter):
 
 
 class CandidatesOnly(MeasuredEstimator):
-    """Leaves changes of backend free."""
+    """Measures no changes of backend."""
 
-    def transitions(self, backends: Sequence[str], threads: int) -> Mapping[tuple[str, str], float]:
+    def transitions(self, backends: Sequence[str], threads: int) -> Mapping[Pair, Transition]:
         return {}
 
 
