@@ -7,8 +7,8 @@ plan's own (`Plan.compile`).
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -194,7 +194,9 @@ def partition(
             if confirm_end_to_end:
                 rivals = rivals_of(onnx_file(model, runner.folder), device)
                 contest = Contest(network, chosen, database, runner, rivals)
-                decision = confirm(search_with, searched, baselines, chosen, contest, correction_rounds)
+                decision = confirm(
+                    search_with, searched, baselines, chosen, contest, correction_rounds, estimate_with.session
+                )
             else:
                 decision = settle(searched, baselines)
         return Plan(
@@ -364,8 +366,11 @@ def confirm(
     backends: Mapping[str, Backend],
     contest: Contest,
     correction_rounds: int,
+    session: Callable[[], AbstractContextManager[None]],
 ) -> Decision:
     """Decide by end-to-end latencies: run the searched placement against the baselines, correct costs, search again.
+
+    What a search measures, it measures in a `session` of the estimator, which is over before plans run.
 
     Raises
     ------
@@ -378,7 +383,8 @@ def confirm(
         """The placement over some of the backends; None where they have none."""
         some = replace(corrected, candidates=corrected.candidates.of_backends(names))
         try:
-            return search(searcher, some, backends).partitioning
+            with session():
+                return search(searcher, some, backends).partitioning
         except NoCoverError:
             return None
 
