@@ -57,7 +57,7 @@ $(CUDA): $(TESTS)
 	@touch $@
 
 demo: $(DEMO).onnx
-	$(BIN)/collage tune $(DEMO).onnx -o $(DEMO).so --report $(DEMO).html --estimator learned --correction-rounds 0
+	$(BIN)/collage tune $(DEMO).onnx -o $(DEMO).so --report $(DEMO).html --effort quick
 	$(BIN)/collage run $(DEMO).so --random --repeat 20
 
 $(DEMO).onnx: | $(DEV)

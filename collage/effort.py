@@ -104,16 +104,16 @@ EFFORTS: Mapping[str, Effort] = MappingProxyType(
     {
         effort.name: effort
         for effort in (
-            Effort("quick", ("learned", "measured"), correction_rounds=0, race_rounds=15, final_rounds=15),
+            Effort("quick", ("learned", "measured"), correction_rounds=0, race_rounds=12, final_rounds=9),
             Effort(
                 "normal",
                 ("active", "measured"),
                 correction_rounds=1,
-                race_rounds=45,
-                final_rounds=31,
+                race_rounds=24,
+                final_rounds=15,
                 parameters=_frozen(active={"share": 0.25, "least": 120}),
             ),
-            Effort("thorough", ("measured",), correction_rounds=3, race_rounds=150, final_rounds=61),
+            Effort("thorough", ("measured",), correction_rounds=3, race_rounds=60, final_rounds=31),
         )
     }
 )

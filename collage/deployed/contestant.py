@@ -74,12 +74,13 @@ class Server:
 
     def _compiled(self, inputs: Sequence[np.ndarray]) -> Callable[[], Sequence[Any]]:
         import collage.runtime
-        from collage.measure.clock import clock_of
-        from collage.runtime.devices import device_of, upload
 
         model = collage.runtime.load(self._request.path)
         arguments: Sequence[Any] = inputs
         if self._request.device != "cpu":
+            from collage.measure.clock import clock_of
+            from collage.runtime.devices import device_of, upload
+
             self._clock = clock_of(self._request.device)
             arguments = [upload(array, device_of(self._request.device)) for array in inputs]
 

@@ -39,7 +39,7 @@ class Contestant:
     """
 
     def __init__(self) -> None:
-        self._process = HelperProcess("collage.deployed.contestant", {})
+        self._process = HelperProcess("collage.deployed.contestant", {}, "tvm_ffi")
         self.number = self._process.number
         self.loaded = False
 

@@ -11,6 +11,7 @@ the device.
 from __future__ import annotations
 
 import ctypes
+import importlib
 import os
 import runpy
 import signal
@@ -20,20 +21,20 @@ from typing import IO
 _PR_SET_PDEATHSIG = 1
 
 
-def command(module: str, *arguments: str) -> list[str]:
-    """The command line that runs a module as a helper of this process."""
-    return [sys.executable, "-m", "collage.measure.helper", str(os.getpid()), module, *arguments]
+def command(module: str, library: str = "tvm") -> list[str]:
+    """The command line that runs a module as a helper of this process, which needs TVM or only its "tvm_ffi"."""
+    return [sys.executable, "-m", "collage.measure.helper", str(os.getpid()), library, module]
 
 
-def import_tvm_without_torch() -> None:
+def import_tvm_without_torch(library: str = "tvm") -> None:
     """Import TVM as where PyTorch is not installed. An `import torch` after that works as ever; its tensors reach TVM
     by DLPack.
     """
-    if "torch" in sys.modules or "tvm" in sys.modules:
+    if "torch" in sys.modules or library in sys.modules:
         return
     sys.modules["torch"] = None  # type: ignore[assignment]  # makes an import of it fail
     try:
-        import tvm  # noqa: F401
+        importlib.import_module(library)
     finally:
         del sys.modules["torch"]
 
@@ -64,10 +65,10 @@ def end_with(parent: int) -> None:
 
 
 def main() -> None:
-    parent, module, *arguments = sys.argv[1:]
+    parent, library, module = sys.argv[1:]
     end_with(int(parent))
-    import_tvm_without_torch()
-    sys.argv[1:] = arguments
+    import_tvm_without_torch(library)
+    del sys.argv[1:]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 

@@ -99,7 +99,10 @@ def test_a_second_run_measures_nothing_and_finds_the_same_plan(tuned: Tuned) -> 
     again = collage.partition(tuned.module, records=tuned.records, effort="thorough")
     with RecordDatabase(tuned.records) as database:
         assert set(database.digests()) == before
-    assert again.to_dict() == tuned.plan.to_dict()
+    first, second = tuned.plan.to_dict(), again.to_dict()
+    for plan in (first, second):  # what disturbed the measuring is said by the run that measures
+        plan["notes"] = [note for note in plan["notes"] if "disturbed" not in note]
+    assert second == first
 
 
 def test_a_plan_is_saved_edited_and_compiled_again(tuned: Tuned, tmp_path: Path) -> None:
