@@ -101,7 +101,7 @@ def test_an_interrupted_run_leaves_no_compiler(
 
 
 def test_where_no_process_comes_up_the_run_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("collage.measure.helper_process.command", lambda module: [sys.executable, "-c", "1/0"])
+    monkeypatch.setattr("collage.measure.helper_process.command", lambda module, library: [sys.executable, "-c", "1/0"])
     with pytest.raises(CollageError, match=r"no compiling process comes up: exit status 1 .*ZeroDivisionError"):
         Pool().map(number, [0], 1, LIMIT_S)
 
