@@ -104,13 +104,13 @@ EFFORTS: Mapping[str, Effort] = MappingProxyType(
     {
         effort.name: effort
         for effort in (
-            Effort("quick", ("learned", "measured"), correction_rounds=0, race_rounds=12, final_rounds=9),
+            Effort("quick", ("learned", "measured"), correction_rounds=0, race_rounds=9, final_rounds=9),
             Effort(
                 "normal",
                 ("active", "measured"),
                 correction_rounds=1,
-                race_rounds=24,
-                final_rounds=15,
+                race_rounds=14,
+                final_rounds=12,
                 parameters=_frozen(active={"share": 0.25, "least": 120}),
             ),
             Effort("thorough", ("measured",), correction_rounds=3, race_rounds=60, final_rounds=31),

@@ -395,7 +395,9 @@ def confirm(
     found = searched.partitioning
     without = contest.hopeless(problem, found, baselines)
     raced = {name: baseline for name, baseline in baselines.items() if name not in without}
-    others: dict[str, Placement] = {**{name: p.candidates for name, p in raced.items()}, UNTOUCHED: None}
+    others: dict[str, Placement] = {name: p.candidates for name, p in raced.items()}
+    if UNTOUCHED not in without:
+        others[UNTOUCHED] = None
     trials = contest.trial({SEARCHED: found.candidates, **others})
 
     def run(placement: Partitioning) -> Trial:

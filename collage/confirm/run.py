@@ -23,6 +23,7 @@ from collage.deployed.plan_runner import Entrant, Placement, PlanRunner, partiti
 from collage.deployed.race import Race
 from collage.deployed.rivals import Rival
 from collage.errors import CollageError
+from collage.graph.candidates import HOST
 from collage.measure.sequential import eliminate, ratio, verdicts
 from collage.measure.statistics import TIE, Summary
 from collage.records import Record, RecordDatabase, RecordKey
@@ -36,9 +37,11 @@ _ANCHOR = "the fastest of the first trial"
 #: A baseline whose costs add up to so many times those of the searched placement is not run: sums err by less.
 _HOPELESS = 1.4
 #: Who is so many times slower than the fastest in the trials does not race.
-_LOST = 1.25
+_LOST = 1.15
 #: Whose partitions are watched: those of plans that take at most so many times as long as the fastest.
 _WATCHED = 2.0
+#: Seconds beyond which the call from Python is less than a hundredth of a latency.
+_LONG_S = 5e-3
 #: Finals at most: another one follows where somebody else has won beyond doubt, because that is a choice again.
 _FINALS = 2
 
@@ -113,7 +116,8 @@ class Contest:
     ) -> dict[str, Contestant]:
         """The baselines that are not run, because their costs add up to far more than those of the searched placement.
 
-        Engines that run the file by themselves are run all the same: sums of costs need not be right about them.
+        Engines that run the file by themselves are run all the same: sums of costs need not be right about them. TVM's
+        own build has the same compiler, without schedules: it is left out with the plan on TVM's scheduled kernels.
         """
         out = {}
         for name, baseline in baselines.items():
@@ -122,6 +126,8 @@ class Contest:
             if times > _HOPELESS and not by_itself:
                 why = f"{NOT_RUN}: its costs add up to {times:.2g} times those of the searched placement"
                 out[name] = Contestant(name, Cost.unknown(why))
+        if any(f"{backend.name} alone" in out for backend in self.backends if backend.style == "native"):
+            out[UNTOUCHED] = Contestant(UNTOUCHED, Cost.unknown(f"{NOT_RUN}: scheduled kernels of TVM were left out"))
         return out
 
     def trial(self, placements: Mapping[str, Placement]) -> dict[str, Trial]:
@@ -204,13 +210,23 @@ class Contest:
                 continue
             spread = Summary.of(race.latencies(name)).spread
             cost = Cost(medians[name] * scale, spread * scale, sum(map(len, race.samples[name])))
-            watched = Watched((), ())
-            if placement is not None and medians[name] <= _WATCHED * min(medians.values()):
-                self.runner.reporter.step(f"watching {name}", 0)
-                watched = self.runner.watch(placement) or watched
-            parts, launches = (partition_seconds(each, placement or ()) for each in (watched.parts, watched.launches))
+            parts, launches = self._watched(name, placement, medians[name], min(medians.values()))
             found[name] = Trial(cost, tuple(s * scale for s in parts), tuple(s * scale for s in launches))
         return found
+
+    def _watched(
+        self, name: str, placement: Placement, latency: float, fastest: float
+    ) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Seconds of its partitions, and to issue them; a single long one is the whole. () of TVM's own build, and of
+        what is too slow to teach anything.
+        """
+        if placement is None or latency > _WATCHED * fastest:
+            return (), ()
+        if self.runner.device == "cpu" and _partitions(placement) == 1 and latency > _LONG_S:
+            return (latency,), ()
+        self.runner.reporter.step(f"watching {name}", 0)
+        watched = self.runner.watch(placement) or Watched((), ())
+        return partition_seconds(watched.parts, placement), partition_seconds(watched.launches, placement)
 
     def _recalled(self, entrants: Mapping[str, Entrant]) -> Confirmation | None:
         """The contest from the records, where all of it is there."""
@@ -312,7 +328,9 @@ def _first_names(placements: Mapping[str, Placement]) -> dict[str, str]:
 
 def _partitions(entrant: Entrant) -> float:
     """The number of partitions; infinite where there is no placement."""
-    return math.inf if entrant is None or isinstance(entrant, Rival) else len(entrant)
+    if entrant is None or isinstance(entrant, Rival):
+        return math.inf
+    return sum(candidate.backend != HOST for candidate in entrant)
 
 
 def _who_leaves(rounds: Mapping[str, Sequence[float]], limit: int) -> Sequence[str] | None:

@@ -15,7 +15,8 @@ class EndToEnd:
     calls
         Calls of a turn, as far as `turn_s` allows.
     turn_s
-        Seconds that a turn lasts at least, and at most where that is three calls.
+        Seconds that a turn lasts at least, and at most, where that is two calls: many short turns say more than a few
+        long ones, because what disturbs lasts for a while.
     trial_rounds
         Rounds of a placement's first appearance, beside the fastest one so far.
     race_rounds
@@ -29,7 +30,7 @@ class EndToEnd:
     """
 
     calls: int = 5
-    turn_s: tuple[float, float] = (0.02, 0.3)
+    turn_s: tuple[float, float] = (0.02, 0.15)
     trial_rounds: int = 4
     race_rounds: int = 24
     final_rounds: int = 15
