@@ -15,8 +15,9 @@ class EndToEnd:
     calls
         Calls of a turn, as far as `turn_s` allows.
     turn_s
-        Seconds that a turn lasts at least, and at most, where that is two calls: many short turns say more than a few
-        long ones, because what disturbs lasts for a while.
+        Seconds that a turn lasts at least, and at most, where that is two calls. Half of that is spent on calls before
+        it that do not count: after 20 ms a process that was asleep still took a third longer than after 200 ms, and
+        engines differ in that. Beyond it, many short turns say more than a few long ones.
     trial_rounds
         Rounds of a placement's first appearance, beside the fastest one so far.
     race_rounds
@@ -30,12 +31,12 @@ class EndToEnd:
     """
 
     calls: int = 5
-    turn_s: tuple[float, float] = (0.02, 0.15)
+    turn_s: tuple[float, float] = (0.12, 0.2)
     trial_rounds: int = 4
     race_rounds: int = 24
     final_rounds: int = 15
     watched_runs: int = 5
-    version: int = 7
+    version: int = 8
 
     def as_dict(self) -> dict[str, Any]:
         """For keys and records."""
