@@ -15,9 +15,9 @@ class EndToEnd:
     calls
         Calls of a turn, as far as `turn_s` allows.
     turn_s
-        Seconds that a turn lasts at least, and at most, where that is two calls. Half of that is spent on calls before
-        it that do not count: after 20 ms a process that was asleep still took a third longer than after 200 ms, and
-        engines differ in that. Beyond it, many short turns say more than a few long ones.
+        Seconds that a turn lasts at least, and at most, where that is two calls. Half of that is spent before it on
+        calls that do not count: a process that was asleep needs them to be as fast as one that runs. Beyond it, many
+        short turns say more than a few long ones.
     trial_rounds
         Rounds of a placement's first appearance, beside the fastest one so far.
     race_rounds
