@@ -353,6 +353,9 @@ def _finalists(race: Race, shipped: str, rivals: Mapping[str, Rival]) -> list[st
 
 
 def _is_faster(race: Race, one: str, other: str) -> bool:
+    """Whether one has won beyond doubt; so has everybody where the other one failed."""
+    if not race.samples.get(other):
+        return True
     found = ratio(*_common(race, one, other))
     return found.high < 1.0 and found.median < 1.0 - TIE
 

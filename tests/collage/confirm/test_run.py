@@ -162,3 +162,17 @@ def test_who_wins_the_final_beyond_doubt_ships_with_numbers_of_another_final(dat
     assert confirmation.shipped == "y alone" and len(runner.races) == 4
     assert confirmation.of(SEARCHED).ratio is not None
     assert confirmation.of(SEARCHED).ratio[0] == pytest.approx(1.25, rel=0.02)  # type: ignore[index]
+
+
+def test_what_fails_in_the_final_does_not_ship(database: RecordDatabase) -> None:
+    found, runner = contest(database)
+    run = MadeUpRunner.race
+
+    def race(entrants: Mapping[str, Any], rounds: int, *judge: Any) -> Any:
+        if len(runner.races) == 2:
+            runner.seconds = {**SECONDS, "x": float("inf")}
+        return run(runner, entrants, rounds, *judge)
+
+    runner.race = race  # type: ignore[method-assign]
+    confirmation = found.decide(ALL, found.trial(ALL))
+    assert confirmation.shipped == "y alone" and confirmation.of("y alone").fresh
