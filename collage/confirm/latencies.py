@@ -28,7 +28,7 @@ from collage.search import Partitioning
 #: Placements that run interleaved, besides the anchor: each holds all weights.
 BATCH = 6
 #: Rounds of a batch.
-_ROUNDS = 9
+_ROUNDS = 7
 
 Cover = tuple[CandidatePartition, ...]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,11 @@ import pytest
 
 import collage
 from benchmarks.workloads import build
+from collage.effort import EFFORTS
+
+
+#: Every candidate is measured; the contest is short, because who wins it does not matter here.
+EVERYTHING = replace(EFFORTS["thorough"], correction_rounds=1, race_rounds=5, final_rounds=4)
 
 
 @dataclass(frozen=True)
@@ -27,4 +32,4 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> Tuned:
     records = tmp_path_factory.mktemp("tuned") / "records.db"
     model = build("tiny_resnet")
     module = collage.load(model)
-    return Tuned(model, module, collage.partition(module, records=records, effort="thorough"), records)
+    return Tuned(model, module, collage.partition(module, records=records, effort=EVERYTHING), records)

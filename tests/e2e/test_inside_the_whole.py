@@ -17,7 +17,7 @@ from collage.measure.reference import ReferenceRun
 from collage.progress import Reporter
 from collage.records import RecordDatabase
 from searchers.evolutionary import EvolutionarySearcher
-from tests.e2e.conftest import Tuned
+from tests.e2e.conftest import EVERYTHING, Tuned
 
 
 def _records(path: Path) -> int:
@@ -64,7 +64,7 @@ def test_contestants_whose_partitions_have_the_same_names_are_not_mixed_up(tuned
 def test_engines_by_themselves_take_part_where_the_network_is_an_onnx_file(tuned: Tuned) -> None:
     """The module of a model in memory has no file; the model has."""
     assert not any(c.rival for c in tuned.plan.confirmation.contestants)
-    plan = collage.partition(tuned.model, records=tuned.records, effort="thorough", correction_rounds=0)
+    plan = collage.partition(tuned.model, records=tuned.records, effort=EVERYTHING, correction_rounds=0)
     rivals = {c.name: c for c in plan.confirmation.contestants if c.rival}
     assert set(rivals) == {"openvino by itself", "onnxruntime by itself"}
     assert all(c.latency.is_finite for c in rivals.values()), [c.latency.reason for c in rivals.values()]
@@ -72,7 +72,7 @@ def test_engines_by_themselves_take_part_where_the_network_is_an_onnx_file(tuned
 
 
 def test_rounds_are_a_parameter(tuned: Tuned) -> None:
-    plan = collage.partition(tuned.module, records=tuned.records, effort="thorough", correction_rounds=0)
+    plan = collage.partition(tuned.module, records=tuned.records, effort=EVERYTHING, correction_rounds=0)
     assert len(plan.rounds) == 1
 
 
@@ -82,9 +82,9 @@ def test_evolution_runs_whole_placements_and_a_second_run_measures_nothing(tuned
         population=6, generations=2, distinct_covers=1, measured_per_generation=2, time_limit_s=None
     )
     before = _records(tuned.records)
-    first = collage.partition(tuned.module, searcher=searcher, records=tuned.records, effort="thorough")
+    first = collage.partition(tuned.module, searcher=searcher, records=tuned.records, effort=EVERYTHING)
     between = _records(tuned.records)
-    second = collage.partition(tuned.module, searcher=searcher, records=tuned.records, effort="thorough")
+    second = collage.partition(tuned.module, searcher=searcher, records=tuned.records, effort=EVERYTHING)
     assert between > before
     assert _records(tuned.records) == between
     assert [p.nodes for p in first.partitions] == [p.nodes for p in second.partitions]

@@ -21,7 +21,7 @@ from collage.errors import ModelInputError, PlanError
 from collage.graph.candidates import HOST
 from collage.graph.from_relax import read_graph
 from collage.records import RecordDatabase
-from tests.e2e.conftest import Tuned
+from tests.e2e.conftest import EVERYTHING, Tuned
 
 _FRESH = """
 import sys
@@ -86,7 +86,7 @@ def test_one_file_runs_in_a_fresh_process_that_has_nothing_of_the_compiler(tuned
     "backends", [["tvm"], ["openvino"], ["onnxruntime"], ["openvino", "tvm"], ["onnxruntime", "openvino"]]
 )
 def test_every_mix_of_backends_gives_the_same_numbers(tuned: Tuned, backends: list[str], tmp_path: Path) -> None:
-    plan = collage.partition(tuned.module, backends, records=tuned.records, effort="thorough", confirm_end_to_end=False)
+    plan = collage.partition(tuned.module, backends, records=tuned.records, effort=EVERYTHING, confirm_end_to_end=False)
     assert {p.backend for p in plan.partitions} <= {*backends, HOST}
     plan.compile().export(tmp_path / "model.so")
     inputs = random_inputs(tuned.model, seed=5)
@@ -96,7 +96,7 @@ def test_every_mix_of_backends_gives_the_same_numbers(tuned: Tuned, backends: li
 def test_a_second_run_measures_nothing_and_finds_the_same_plan(tuned: Tuned) -> None:
     with RecordDatabase(tuned.records) as database:
         before = set(database.digests())
-    again = collage.partition(tuned.module, records=tuned.records, effort="thorough")
+    again = collage.partition(tuned.module, records=tuned.records, effort=EVERYTHING)
     with RecordDatabase(tuned.records) as database:
         assert set(database.digests()) == before
     first, second = tuned.plan.to_dict(), again.to_dict()
