@@ -12,7 +12,6 @@ import collage
 from benchmarks.workloads import build
 from collage.effort import EFFORTS
 
-
 #: Every candidate is measured; the contest is short, because who wins it does not matter here.
 EVERYTHING = replace(EFFORTS["thorough"], correction_rounds=1, race_rounds=5, final_rounds=4)
 
