@@ -7,10 +7,7 @@ that exists only meanwhile.
 
 from __future__ import annotations
 
-import os
-import sys
 import time
-import traceback
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +32,7 @@ from collage.deployed.messages import (
 from collage.errors import last_line
 from collage.measure.check import wrong_numbers
 from collage.measure.framing import receive, send
-from collage.measure.helper import channels
+from collage.measure.helper import channels, run_and_exit
 
 if TYPE_CHECKING:
     from collage.measure.clock import Clock
@@ -140,12 +137,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    status = 0
-    try:
-        main()
-    except BaseException:  # reported on standard error; a device in trouble may hang when libraries are unloaded
-        traceback.print_exc()
-        status = 1
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(status)  # engines' thread pools may take seconds to wind down; nothing is left to be saved
+    run_and_exit(main)

@@ -16,7 +16,9 @@ import os
 import runpy
 import signal
 import sys
-from typing import IO
+import traceback
+from collections.abc import Callable
+from typing import IO, NoReturn
 
 _PR_SET_PDEATHSIG = 1
 
@@ -47,6 +49,21 @@ def channels() -> tuple[IO[bytes], IO[bytes]]:
     incoming, outgoing = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     return incoming, outgoing
+
+
+def run_and_exit(main: Callable[[], None]) -> NoReturn:
+    """Run, and end this process without unloading anything: engines' thread pools may take seconds to wind down, and a
+    device in trouble may hang. What is raised goes to standard error.
+    """
+    status = 0
+    try:
+        main()
+    except BaseException:
+        traceback.print_exc()
+        status = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
 
 
 def end_with(parent: int) -> None:

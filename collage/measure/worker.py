@@ -6,10 +6,7 @@ hang or crash it reports the artifact, so that the tuning process knows the caus
 
 from __future__ import annotations
 
-import os
-import sys
 import time
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import IO
@@ -22,7 +19,7 @@ from collage.measure.clock import clock_of, remark
 from collage.measure.conditions import Conditions, Repeats
 from collage.measure.faults import Failure, blame_of
 from collage.measure.framing import receive, send
-from collage.measure.helper import channels
+from collage.measure.helper import channels, run_and_exit
 from collage.measure.job import Begin, Done, Event, Failed, Job, Ready, Retired, Timed
 from collage.measure.loaded import LoadedArtifact, WarmUps
 from collage.measure.protocol import Protocol
@@ -197,12 +194,4 @@ def _describe(error: BaseException) -> str:
 
 
 if __name__ == "__main__":
-    status = 0
-    try:
-        main()
-    except BaseException:  # reported on standard error; a device in trouble may hang when libraries are unloaded
-        traceback.print_exc()
-        status = 1
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(status)  # engines' thread pools may take seconds to wind down; nothing is left to be saved
+    run_and_exit(main)
