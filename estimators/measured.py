@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from types import TracebackType
 
@@ -57,6 +57,9 @@ class MeasuredEstimator(CostEstimator):
         Shows progress.
     """
 
+    #: Of the session that is open.
+    _bench: _Bench | None = None
+
     def __init__(
         self,
         records: RecordDatabase | str | os.PathLike[str] | None = None,
@@ -70,8 +73,6 @@ class MeasuredEstimator(CostEstimator):
         self.build_jobs = build_jobs
         self.timeout_s = timeout_s
         self.reporter = reporter
-        self._bench: _Bench | None = None
-        self._conditions: list[Conditions] = []
 
     def bind(self, records: RecordDatabase, reporter: Reporter) -> CostEstimator:
         return self.with_params(
@@ -90,6 +91,11 @@ class MeasuredEstimator(CostEstimator):
                 yield
             finally:
                 self._bench = before
+
+    @cached_property
+    def _conditions(self) -> list[Conditions]:
+        """What the machine was like during every measurement of this instance."""
+        return []
 
     def estimate(self, workloads: Sequence[Workload]) -> list[Cost]:
         with ExitStack() as stack:
