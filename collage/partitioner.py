@@ -35,7 +35,7 @@ from collage.effort import Effort
 from collage.errors import CollageError, NoCoverError
 from collage.estimate import CostEstimator
 from collage.frontend import load
-from collage.frontend.source import onnx_file
+from collage.frontend.source import notes_of, onnx_file
 from collage.graph.candidates import HOST, CandidatePartition, CandidateSet
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.description import describe_module, structure_hash
@@ -218,6 +218,7 @@ def partition(
             searcher=repr(search_with),
             estimator=type(estimate_with).__name__,
             notes=(
+                *notes_of(module),
                 *decision.notes,
                 *passed_over,
                 *left_out,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,8 @@ from collage.frontend.onnx.file import OnnxSource, read_onnx
 from collage.frontend.onnx.importer import import_onnx
 from collage.frontend.passes.canonical import canonicalise
 from collage.frontend.passes.layout import for_device
-from collage.frontend.shapes import bind_relax_shapes
-from collage.frontend.source import SOURCE
+from collage.frontend.shapes import Shape, bind_relax_shapes, declared_onnx_inputs, shape_notes
+from collage.frontend.source import NOTES, SOURCE, notes_of
 from collage.frontend.torch_program import import_torch, is_exported_program
 
 
@@ -32,7 +33,8 @@ def load(
     model
         Path of an ONNX file, an `onnx.ModelProto`, a `torch.export.ExportedProgram`, or a Relax module with `main`.
     shapes
-        Extents per input name; binds dynamic dimensions, e.g. `{"input": (1, 3, 224, 224)}`.
+        Extents per input name; binds dynamic dimensions, e.g. `{"input": (1, 3, 224, 224)}`. Where an ONNX file calls
+        several dimensions alike and they get different extents, these win, with a warning.
     device
         What it is to run on; half-precision convolutions have their channels last on "cuda".
 
@@ -46,17 +48,28 @@ def load(
         The model is missing, corrupt or inconsistent; `shapes` contradicts it; a shape depends on data.
     """
     wanted = {name: tuple(int(extent) for extent in shape) for name, shape in (shapes or {}).items()}
-    module = for_device(canonicalise(_imported(model, wanted)), device)
+    source = _onnx_source(model)
+    imported = _imported(model, wanted) if source is None else import_onnx(source, wanted)
+    module = for_device(canonicalise(imported), device)
+    notes = notes_of(model) if isinstance(model, tvm.IRModule) else ()
+    if source is not None:
+        notes = shape_notes(declared_onnx_inputs(source.model.graph), wanted)
+        for note in notes:
+            warnings.warn(note, stacklevel=2)
+    if notes:
+        module = module.with_attr(NOTES, list(notes))
     if isinstance(model, (str, os.PathLike)):
         return module.with_attr(SOURCE, str(Path(model).resolve()))
     return module
 
 
-def _imported(model: Any, wanted: Mapping[str, tuple[int, ...]]) -> tvm.IRModule:
+def _onnx_source(model: Any) -> OnnxSource | None:
     if isinstance(model, (str, os.PathLike)):
-        return import_onnx(read_onnx(Path(model)), wanted)
-    if isinstance(model, onnx.ModelProto):
-        return import_onnx(OnnxSource(model, Path("."), "the ONNX model"), wanted)
+        return read_onnx(Path(model))
+    return OnnxSource(model, Path("."), "the ONNX model") if isinstance(model, onnx.ModelProto) else None
+
+
+def _imported(model: Any, wanted: Mapping[str, Shape]) -> tvm.IRModule:
     if isinstance(model, tvm.IRModule):
         return bind_relax_shapes(model, wanted)
     if is_exported_program(model):

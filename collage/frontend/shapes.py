@@ -2,7 +2,8 @@
 one.
 
 A dimension with a name (ONNX `dim_param`, a symbolic variable of Relax) that one input binds is bound in all
-others.
+others. In ONNX files equal names need not mean equal extents: exporters write `?`, `-1` or `DynamicDimension` for all
+that they do not know. There the shapes that are given win, and a note says so, as ONNX Runtime does.
 """
 
 from __future__ import annotations
@@ -36,10 +37,9 @@ def bind_shapes(inputs: Sequence[DeclaredInput], shapes: Mapping[str, Shape]) ->
     UnboundDimensionError
         A dynamic dimension is not bound.
     FrontendError
-        `shapes` names no input, has another rank, contradicts the model or itself, or has an extent below 1.
+        `shapes` names no input, has another rank, contradicts a fixed dimension, or has an extent below 1.
     """
     declared = {declaration.name: declaration for declaration in inputs}
-    extents: dict[str, int] = {}
     for name, shape in shapes.items():
         if name not in declared:
             known = ", ".join(f"'{known}'" for known in declared) or "none"
@@ -62,14 +62,32 @@ def bind_shapes(inputs: Sequence[DeclaredInput], shapes: Mapping[str, Shape]) ->
                     f"the shape given for input '{name}' contradicts the model: "
                     f"dimension {position} is {dimension}, not {extent}"
                 )
-            if isinstance(dimension, str) and extents.setdefault(dimension, extent) != extent:
-                raise FrontendError(
-                    f"dimension '{dimension}' is bound to both {extents[dimension]} and {extent} (input '{name}')"
-                )
+    extents = _extents(inputs, shapes)
     return {declaration.name: _bound(declaration, shapes, extents) for declaration in inputs}
 
 
-def _bound(declaration: DeclaredInput, shapes: Mapping[str, Shape], extents: Mapping[str, int]) -> Shape:
+def shape_notes(inputs: Sequence[DeclaredInput], shapes: Mapping[str, Shape]) -> tuple[str, ...]:
+    """What the user should know of shapes: a name that gets several extents is no longer one dimension."""
+    return tuple(
+        f"the model calls dimensions of {' and '.join(map(repr, users))} '{symbol}', as if they were equal; "
+        f"the shapes given win: {', '.join(map(str, extents))}"
+        for symbol, extents in _extents(inputs, shapes).items()
+        if len(extents) > 1
+        for users in [[i.name for i in inputs if i.name in shapes and symbol in (i.dimensions or ())]]
+    )
+
+
+def _extents(inputs: Sequence[DeclaredInput], shapes: Mapping[str, Shape]) -> dict[str, list[int]]:
+    """Name of a dimension -> the extents that the shapes give it, each once; several where it means nothing."""
+    extents: dict[str, list[int]] = {}
+    for declaration in inputs:
+        for dimension, extent in zip(declaration.dimensions or (), shapes.get(declaration.name, ()), strict=False):
+            if isinstance(dimension, str) and extent not in extents.setdefault(dimension, []):
+                extents[dimension].append(extent)
+    return extents
+
+
+def _bound(declaration: DeclaredInput, shapes: Mapping[str, Shape], extents: Mapping[str, Sequence[int]]) -> Shape:
     name, dimensions = declaration.name, declaration.dimensions
     if name in shapes:
         return shapes[name]
@@ -80,7 +98,8 @@ def _bound(declaration: DeclaredInput, shapes: Mapping[str, Shape], extents: Map
         )
     result: list[int] = []
     for position, dimension in enumerate(dimensions):
-        extent = extents.get(dimension) if isinstance(dimension, str) else dimension
+        known = extents.get(dimension, ()) if isinstance(dimension, str) else [dimension]
+        extent = known[0] if len(known) == 1 else None
         if extent is None:
             label = f"{position} ('{dimension}')" if dimension else f"{position}"
             entries = [str(entry) if isinstance(entry, int) else "N" for entry in dimensions]

@@ -1,4 +1,6 @@
-"""The ONNX file behind a network: what rivals of Collage's plans run by themselves."""
+"""What a loaded module says of where it is from: its ONNX file, which rivals of Collage's plans run by themselves, and
+notes to the user.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +13,8 @@ import tvm
 
 #: Attribute of a loaded module: the path of its ONNX file.
 SOURCE = "collage_source"
+#: Attribute of a loaded module: what the user should know of how it was loaded.
+NOTES = "collage_notes"
 #: Protocol buffers hold no more; larger models have their weights in files of their own.
 _LARGEST = (1 << 31) - 1
 
@@ -37,3 +41,8 @@ def onnx_file(model: Any, folder: Path) -> Path | None:
         path = Path(str(model.attrs[SOURCE]))
         return path if path.is_file() else None
     return None
+
+
+def notes_of(module: tvm.IRModule) -> tuple[str, ...]:
+    """What the user should know of how a module was loaded."""
+    return tuple(map(str, module.attrs[NOTES])) if module.attrs and NOTES in module.attrs else ()

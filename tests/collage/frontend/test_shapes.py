@@ -1,0 +1,39 @@
+"""Shapes that are given win over what an ONNX file declares: exporters call alike what is not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from frontend_cases import FLOAT, model, node, normal, run
+
+from collage.errors import UnboundDimensionError
+from collage.frontend import input_specs, load
+from collage.frontend.source import notes_of
+
+
+@pytest.mark.parametrize("symbol", ["?", "-1", "DynamicDimension", "n"])
+def test_one_name_for_several_extents_is_a_warning(symbol: str) -> None:
+    proto = model(
+        [node("MatMul", ["x", "z"], ["y"])], {"x": (FLOAT, [symbol, symbol]), "z": (FLOAT, [symbol, 4])}, {"y": FLOAT}
+    )
+    x, z = normal(5, 3), normal(3, 4)
+    with pytest.warns(UserWarning, match=f"dimensions of 'x' and 'z' '.{{0,1}}{symbol[1:]}'.*given win: 5, 3"):
+        module = load(proto, {"x": x.shape, "z": z.shape})
+    assert [spec.shape for spec in input_specs(module)] == [(5, 3), (3, 4)]
+    np.testing.assert_allclose(run(module, {"x": x, "z": z})[0], x @ z, rtol=1e-5, atol=1e-5)
+
+
+def test_the_note_stays_with_the_module() -> None:
+    proto = model([node("Relu", ["x"], ["y"])], {"x": (FLOAT, ["?", 3, "?"])}, {"y": FLOAT})
+    with pytest.warns(UserWarning, match="'\\?'"):
+        module = load(proto, {"x": (1, 3, 7)})
+    assert len(notes_of(load(module))) == 1
+    assert notes_of(load(proto, {"x": (7, 3, 7)})) == ()
+
+
+def test_a_name_with_several_extents_binds_no_other_input() -> None:
+    inputs = {"x": (FLOAT, ["?", "?"]), "z": (FLOAT, ["?", 1])}
+    proto = model([node("Add", ["x", "z"], ["y"])], inputs, {"y": FLOAT})
+    with pytest.raises(UnboundDimensionError, match="dimension 0 \\('\\?'\\) of input 'z'"):
+        load(proto, {"x": (5, 3)})
+    assert input_specs(load(proto, {"x": (5, 5)}))[1].shape == (5, 1)
