@@ -14,7 +14,7 @@ A partition becomes one private function that `main` calls:
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,7 +64,7 @@ def extract(module: Any, sub_graph: SubGraph) -> Any:
     """
     inputs, outputs = ordered_inputs(sub_graph), ordered_outputs(sub_graph)
     body = _Body(sub_graph.graph)
-    params = [body.parameter(i) for i in inputs]
+    params = body.parameters(inputs)
     func = body.function(params, sub_graph.inside, outputs).with_attr("global_symbol", "main")
     functions = {gv: f for gv, f in module.functions_items() if isinstance(f, tvm.tirx.PrimFunc)}
     result = tvm.IRModule({**functions, relax.GlobalVar("main"): func})
@@ -143,7 +143,7 @@ class Partition:
     function
         Relax function with the attributes of its style.
     inputs
-        Nodes that its call reads, in parameter order.
+        Nodes that its call reads, in parameter order; a tuple is as many parameters as it has fields.
     weights
         Constants that follow as parameters; native partitions only.
     outputs
@@ -165,11 +165,11 @@ def partition_function(graph: DataflowGraph, candidate: CandidatePartition, back
     body = _Body(graph)
     if backend.style == "native":
         weights = _weights(graph, sub_graph.inside)
-        params = [body.parameter(i) for i in [*inputs, *weights]]
+        params = body.parameters([*inputs, *weights])
         attrs: dict[str, Any] = {"Primitive": 1, "collage.backend": backend.name}
         function = body.function(params, sub_graph.inside, outputs).with_attrs(attrs)
         return Partition(function, tuple(inputs), tuple(weights), tuple(outputs))
-    params = [body.parameter(i) for i in inputs]
+    params = body.parameters(inputs)
     attrs = {"Codegen": backend.name, "global_symbol": symbol}
     if backend.style == "library":
         function = body.composite_function(params, sub_graph.inside, outputs, candidate.composites)
@@ -200,13 +200,14 @@ class _Body:
         self.values: dict[int, Any] = {}
         self.bindings: list[Any] = []
 
-    def parameter(self, index: int) -> Any:
-        """A function parameter that stands for a node outside."""
-        node = self.graph.nodes[index]
-        name = node.var.name if node.var is not None else f"weight{index}"
-        var = relax.Var(name, node.var.ty if node.var is not None else node.expr.ty)
-        self.values[index] = var
-        return var
+    def parameters(self, indices: Sequence[int]) -> list[Any]:
+        """Function parameters that stand for nodes outside: one for each tensor, so one for each field of a tuple."""
+        params: list[Any] = []
+        for index in indices:
+            node = self.graph.nodes[index]
+            name = node.var.name if node.var is not None else f"weight{index}"
+            self.values[index] = _parameters(name, node.var.ty if node.var is not None else node.expr.ty, params)
+        return params
 
     def emit(self, index: int, escapes: bool) -> None:
         """Bind one node inside; `escapes` when the function returns it."""
@@ -249,7 +250,7 @@ class _Body:
                 f"pattern {label} over nodes {nodes!r} has {len(outputs)} results; library patterns have one"
             )
         inner = _Body(self.graph)
-        function = inner.function([inner.parameter(i) for i in inputs], nodes, outputs).with_attr("Composite", label)
+        function = inner.function(inner.parameters(inputs), nodes, outputs).with_attr("Composite", label)
         local = relax.Var("local_func", function_type(function))
         var = _variable(self.graph.nodes[outputs[0]].var, outputs[0] in escaping)
         self.bindings.append(relax.VarBinding(local, function))
@@ -290,7 +291,7 @@ class _MainWriter:
             self._bind(index, _substitute(node.expr, self.values))
 
     def call(self, symbol: Any, partition: Partition) -> None:
-        arguments = [self._value(i) for i in (*partition.inputs, *partition.weights)]
+        arguments = [a for i in (*partition.inputs, *partition.weights) for a in self._fields(self._value(i))]
         call = relax.Call(symbol, arguments)
         if len(partition.outputs) == 1:
             self._bind(partition.outputs[0], call)
@@ -312,9 +313,27 @@ class _MainWriter:
         self.bindings.append(relax.VarBinding(var, value))
         self.values[old] = var
 
+    def _fields(self, value: Any) -> Iterator[Any]:
+        """The tensors of a value: itself, or what is in a tuple."""
+        if not isinstance(value.ty, relax.TupleType):
+            yield value
+            return
+        for position, ty in enumerate(value.ty.fields):
+            field = relax.DataflowVar(f"{value.name}_{position}", ty)
+            self.bindings.append(relax.VarBinding(field, relax.TupleGetItem(value, position)))
+            yield from self._fields(field)
+
     def _value(self, index: int) -> Any:
         node = self.graph.nodes[index]
         return node.expr if node.kind is NodeKind.CONSTANT else self.values[node.var]
+
+
+def _parameters(name: str, ty: Any, params: list[Any]) -> Any:
+    """What stands for a value of this type, after its parameters were appended to `params`."""
+    if isinstance(ty, relax.TupleType):
+        return relax.Tuple([_parameters(f"{name}_{i}", field, params) for i, field in enumerate(ty.fields)])
+    params.append(relax.Var(name, ty))
+    return params[-1]
 
 
 def _variable(old: Any, escapes: bool) -> Any:

@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from tvm import relax
+
 from collage.backends.base import Backend
 from collage.compile.rewrite import extract, ordered_inputs, ordered_outputs
 from collage.cost import Cost
@@ -85,14 +87,15 @@ class WorkloadFactory:
     def _description(self, sub_graph: SubGraph) -> dict[str, Any]:
         """The same as `collage.graph.description.describe_module` of the extracted module."""
         inputs = ordered_inputs(sub_graph)
-        references = {index: ["in", i] for i, index in enumerate(inputs)}
+        types: list[Any] = []
+        references = {index: _parameters(self.graph.nodes[index].var.ty, types) for index in inputs}
         references |= {index: ["node", i] for i, index in enumerate(sub_graph.inside)}
         nodes = [
             {**node, "args": [_resolve(arg, references) for arg in node["args"]]}
             for node in (self._nodes[i] for i in sub_graph.inside)
         ]
         return {
-            "inputs": [describe_type(self.graph.nodes[i].var.ty) for i in inputs],
+            "inputs": types,
             "nodes": nodes,
             "outputs": [references[i] for i in ordered_outputs(sub_graph)],
         }
@@ -152,6 +155,14 @@ class WorkloadCosts:
             return None
         by_workload = dict(zip(unique, bounds, strict=True))
         return [by_workload[w] for w in workloads]
+
+
+def _parameters(ty: Any, types: list[Any]) -> list[Any]:
+    """The reference of an input of this type, after the types of its parameters were appended to `types`."""
+    if isinstance(ty, relax.TupleType):
+        return ["tuple", [_parameters(field, types) for field in ty.fields]]
+    types.append(describe_type(ty))
+    return ["in", len(types) - 1]
 
 
 def _resolve(reference: list[Any], references: Mapping[int, list[Any]]) -> list[Any]:

@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
+from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.kinds import NodeKind, OpKind
 from collage.graph.sub_graph import SubGraph
 
@@ -45,17 +46,27 @@ class CombineByKind(CombinerRule):
 
 @dataclass(frozen=True)
 class CombineTupleArguments(CombinerRule):
-    """Joins the producers of a tuple to the tuple, and a tuple to the injective call (concatenate) that takes it."""
+    """Joins a producer of a tuple to the tuple, also to one that is an argument and has producers joined to it already,
+    and a tuple to the injective call (concatenate) that takes it.
+    """
 
     max_kind: OpKind = OpKind.INJECTIVE
 
     def joins(self, upstream: SubGraph, downstream: SubGraph) -> bool:
         nodes = upstream.graph.nodes
         if downstream.kind is OpKind.TUPLE and upstream.kind <= self.max_kind:
-            return all(nodes[i].kind is NodeKind.TUPLE for i in downstream.boundary.entries)
+            if all(nodes[i].kind is NodeKind.TUPLE for i in downstream.boundary.entries):
+                return True
+            readers = (r for i in upstream.boundary.exits for r in nodes[i].outputs if r in downstream.inside)
+            return any(nodes[r].kind is NodeKind.TUPLE and _is_argument(upstream.graph, r) for r in readers)
         if upstream.kind is OpKind.TUPLE and downstream.kind <= self.max_kind:
             return all(nodes[i].kind is NodeKind.TUPLE for i in upstream.boundary.exits)
         return False
+
+
+def _is_argument(graph: DataflowGraph, tuple_node: int) -> bool:
+    """Whether a call reads a tuple: nothing is gained by computing together what is only returned together."""
+    return any(graph.nodes[reader].kind is NodeKind.CALL for reader in graph.nodes[tuple_node].outputs)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from collage.graph.dataflow_graph import DataflowNode
@@ -26,8 +26,8 @@ from collage.rules.regions import RegionPartitionRule
 def native_rule(max_depth: int = 4, max_per_exit: int = 32) -> PartitionRule:
     """Native (TVM): OnlyValid(1 exit, no taps, depth) > Combine(kind table, tuples) > OpCallByKind; opaque calls alone.
 
-    Left out are sub-graphs that the host runs for nothing, and those that read a tuple or a shape from outside, or give
-    out a tuple with something in it that they do not compute.
+    Left out are sub-graphs that the host runs for nothing, and those that read a shape from outside, take a tuple from
+    outside apart, or give out a tuple with something in it that they do not compute.
 
     Parameters
     ----------
@@ -88,6 +88,14 @@ def _is_native_work(sub_graph: SubGraph) -> bool:
     tuples = [nodes[i] for i in boundary.exits if nodes[i].kind is NodeKind.TUPLE]
     return (
         needs_backend(sub_graph)
-        and all(nodes[i].value is ValueKind.TENSOR for i in boundary.inputs)
+        and all(nodes[i].value is not ValueKind.OTHER for i in boundary.inputs)
+        and not any(nodes[i].kind in (NodeKind.TUPLE, NodeKind.TUPLE_GET) for i in _readers_of_tuples(sub_graph))
         and all(i in sub_graph.inside for node in tuples for i in node.inputs)
     )
+
+
+def _readers_of_tuples(sub_graph: SubGraph) -> Iterator[int]:
+    """The nodes inside that read a tuple from outside."""
+    nodes = sub_graph.graph.nodes
+    tuples = [i for i in sub_graph.boundary.inputs if nodes[i].value is ValueKind.TUPLE]
+    return (reader for i in tuples for reader in nodes[i].outputs if reader in sub_graph.inside)

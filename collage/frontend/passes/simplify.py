@@ -14,7 +14,7 @@ import numpy as np
 from tvm import relax, tirx
 from tvm.relax import op
 
-from collage.frontend.passes.rewriting import Rule, Scope, call_to
+from collage.frontend.passes.rewriting import Rule, Scope, call_to, leaves, rebuilt
 from collage.frontend.values import constant, dtype_of, static_shape, value_of
 
 _COMMUTATIVE = ("relax.add", "relax.multiply", "relax.maximum", "relax.minimum")
@@ -39,6 +39,18 @@ def _projection(value: Any, scope: Scope) -> Any:
         if isinstance(source, relax.Tuple):
             return source.fields[value.index]
     return None
+
+
+def _bound_tuple(value: Any, scope: Scope) -> Any:
+    """Each reader of a bound tuple has the tuple to itself, inline: then producers fuse with one reader or another."""
+    if not isinstance(value, (relax.Call, relax.Tuple)):
+        return None
+    inlined = rebuilt(value, lambda leaf: defined if _is_tuple(defined := scope.definition(leaf)) else leaf)
+    return inlined if any(_is_tuple(scope.definition(leaf)) for leaf in leaves(value)) else None
+
+
+def _is_tuple(expression: Any) -> bool:
+    return isinstance(expression, relax.Tuple)
 
 
 def _dropout(value: Any, scope: Scope) -> Any:
@@ -204,6 +216,7 @@ def _tile(value: Any, scope: Scope) -> Any:
 
 SIMPLIFICATIONS: tuple[Rule, ...] = (
     _projection,
+    _bound_tuple,
     _dropout,
     _reshape,
     _same_type,
