@@ -6,37 +6,30 @@ plan's own (`Plan.compile`).
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager, closing
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from collage import plugins
 from collage.backends.base import Backend
 from collage.backends.resolve import resolve_backends
 from collage.compile.tuning import tune_kernels
-from collage.confirm.contest import SEARCHED, UNTOUCHED, Confirmation
-from collage.confirm.correction import refine
+from collage.confirm.decision import confirm, settle
 from collage.confirm.latencies import Latencies
 from collage.confirm.launches import launch_notes
-from collage.confirm.run import Contest, Trial
-from collage.confirm.ties import simplest, tie_notes
-from collage.cost import Cost
-from collage.deployed.plan_runner import Placement, PlanRunner
+from collage.confirm.run import Contest
+from collage.deployed.plan_runner import PlanRunner
 from collage.deployed.protocol import EndToEnd
 from collage.deployed.rivals import rivals_of
 from collage.effort import Effort
-from collage.errors import CollageError, NoCoverError
 from collage.estimate import CostEstimator
 from collage.frontend import load
 from collage.frontend.source import notes_of, onnx_file
-from collage.graph.candidates import HOST, CandidatePartition, CandidateSet
+from collage.graph.candidates import CandidateSet
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.description import describe_module, structure_hash
 from collage.graph.from_relax import read_graph
@@ -45,21 +38,17 @@ from collage.measure.reference import ReferenceRun
 from collage.measure.transitions import transition_costs
 from collage.measure.workloads import WorkloadCosts, WorkloadFactory
 from collage.plan import Plan
-from collage.planned.data import PlannedPartition, PlannedTransition, PlanRound
+from collage.planned.data import PlanRound
+from collage.planned.decided import planned_partitions, planned_transitions
 from collage.progress import Reporter
 from collage.records import RecordDatabase
 from collage.rules.base import PartitionSpec
 from collage.rules.gather import gather_candidates
 from collage.runtime.device_info import describe_device
 from collage.runtime.threads import configure_threads, default_threads
-from collage.search import CostTable, LatencyTable, Partitioning, Searcher, SearchProblem
-from collage.search.coalescing import coalesced
-from collage.search.single_backend import single_backend
-from collage.search.thread_pools import shared_pools
-from collage.transition import Pair, Transition, completed, transition_notes
-
-#: How often what a search put side by side is joined and costed; the next search may put other things side by side.
-_COALESCING_ROUNDS = 4
+from collage.search import CostTable, LatencyTable, Searcher, SearchProblem
+from collage.search.phase import fewest_partitions, greedy_loss, search, single_backend_baselines
+from collage.transition import completed, transition_notes
 
 
 def partition(
@@ -213,7 +202,7 @@ def partition(
             greedy_loss=greedy_loss(searched),
             lower_bound=decision.searched.lower_bound,
             corrected_cost=decision.corrected_cost,
-            rounds=decision.rounds,
+            rounds=tuple(map(PlanRound.of, decision.rounds)),
             confirmation=decision.confirmation,
             searcher=repr(search_with),
             estimator=type(estimate_with).__name__,
@@ -251,204 +240,3 @@ def enumerate_candidates(graph: DataflowGraph, backends: Mapping[str, Backend]) 
         No backend takes some operator.
     """
     return gather_candidates(graph, [PartitionSpec(backend.rule(), name) for name, backend in backends.items()])
-
-
-def fewest_partitions(
-    searcher: Searcher, graph: DataflowGraph, candidates: CandidateSet, backend: str
-) -> Sequence[CandidatePartition]:
-    """The cover of fewest partitions that a backend has without the others."""
-    equal = CostTable(lambda asked: [Cost(1.0)] * len(asked))
-    return searcher.search(SearchProblem(graph, candidates.of_backends([backend]), equal)).candidates
-
-
-@dataclass(frozen=True)
-class Searched:
-    """The answer of a search.
-
-    Attributes
-    ----------
-    partitioning
-        The cover that was found.
-    problem
-        With all candidates that came up.
-    """
-
-    partitioning: Partitioning
-    problem: SearchProblem
-
-
-def search(searcher: Searcher, problem: SearchProblem, backends: Mapping[str, Backend]) -> Searched:
-    """Phase 3: search and coalesce in alternation, until no union of neighbouring partitions is new.
-
-    Raises
-    ------
-    NoCoverError
-        No cover of finite cost exists.
-    """
-    found = searcher.search(problem)
-    for _ in range(_COALESCING_ROUNDS):
-        if problem.latency_table.used:
-            break
-        unions = coalesced(problem.graph, found, problem.candidates, backends)
-        if not unions:
-            break
-        problem = replace(problem, candidates=CandidateSet([*problem.candidates, *unions]))
-        found = searcher.search(problem)
-    return Searched(found, problem)
-
-
-def single_backend_baselines(problem: SearchProblem, backends: Mapping[str, Backend]) -> dict[str, Partitioning]:
-    """Name of a contestant -> the placement on one backend, as far as it goes."""
-    alone = single_backend(plugins.load("searchers", "dijkstra"), problem, backends.values())
-    return {f"{name} alone": cover for name, cover in alone.items()}
-
-
-def planned_transitions(transitions: Mapping[Pair, Transition], used: Collection[str]) -> tuple[PlannedTransition, ...]:
-    """Those between the backends that are used."""
-    pairs = ((a, b) for a, b in transitions if a in used and b in used)
-    return tuple(PlannedTransition(a, b, transitions[a, b]) for a, b in pairs)
-
-
-def greedy_loss(searched: Searched) -> float:
-    """How much more, relatively, the greedy searcher's placement costs, by the costs that are known; NaN where it finds
-    none.
-    """
-    problem = searched.problem
-    known = CandidateSet(c for c in problem.candidates if problem.known(c) is not None)
-    try:
-        greedy: Partitioning = plugins.load("searchers", "greedy").search(replace(problem, candidates=known))
-    except CollageError:  # lazy costing leaves gaps, and greed meets dead ends
-        return math.nan
-    best = searched.partitioning.cost
-    return greedy.cost.seconds / best.seconds - 1.0 if greedy.cost.is_finite and best.is_finite else math.nan
-
-
-@dataclass(frozen=True)
-class Decision:
-    """What ships, and why.
-
-    Attributes
-    ----------
-    choice
-        Name of the contestant that ships.
-    shipped
-        Its placement; None is TVM's own build.
-    searched
-        The placement that was searched.
-    problem
-        Has the costs that it was decided by, corrected ones where it was run.
-    notes
-        What the user should know.
-    rounds, corrected_cost, confirmation
-        See `PlanData`.
-    """
-
-    choice: str
-    shipped: Partitioning | None
-    searched: Partitioning
-    problem: SearchProblem
-    notes: tuple[str, ...] = ()
-    rounds: tuple[PlanRound, ...] = ()
-    corrected_cost: Cost = field(default_factory=Cost.unknown)
-    confirmation: Confirmation | None = None
-
-
-def settle(searched: Searched, baselines: Mapping[str, Partitioning]) -> Decision:
-    """Decide by costs alone: ties go to the simplest placement."""
-    found = searched.partitioning
-    choice, shipped = simplest(searched.problem, found, baselines)
-    return Decision(choice, shipped, found, searched.problem, (*found.notes, *tie_notes(found, choice)))
-
-
-def confirm(
-    searcher: Searcher,
-    searched: Searched,
-    baselines: Mapping[str, Partitioning],
-    backends: Mapping[str, Backend],
-    contest: Contest,
-    correction_rounds: int,
-    session: Callable[[], AbstractContextManager[None]],
-) -> Decision:
-    """Decide by end-to-end latencies: run the searched placement against the baselines, correct costs, search again.
-
-    What a search measures, it measures in a `session` of the estimator, which is over before plans run.
-
-    Raises
-    ------
-    CollageError
-        Not one placement runs and gives the right numbers.
-    """
-    problem = searched.problem
-
-    def search_some(names: frozenset[str], corrected: SearchProblem) -> Partitioning | None:
-        """The placement over some of the backends; None where they have none."""
-        some = replace(corrected, candidates=corrected.candidates.of_backends(names))
-        try:
-            with session():
-                return search(searcher, some, backends).partitioning
-        except NoCoverError:
-            return None
-
-    sets_of_backends = [frozenset(backends), *shared_pools(backends.values())]
-    searches = [partial(search_some, names) for names in sets_of_backends]
-    # A searcher that went by end-to-end latencies has no need of corrected costs.
-    repeats = 0 if problem.latency_table.used else correction_rounds
-    found = searched.partitioning
-    without = contest.hopeless(problem, found, baselines)
-    raced = {name: baseline for name, baseline in baselines.items() if name not in without}
-    others: dict[str, Placement] = {name: p.candidates for name, p in raced.items()}
-    if UNTOUCHED not in without:
-        others[UNTOUCHED] = None
-    trials = contest.trial({SEARCHED: found.candidates, **others})
-
-    def run(placement: Partitioning) -> Trial:
-        return contest.trial({SEARCHED: placement.candidates})[SEARCHED]
-
-    refined = refine(problem, searches, found, raced, trials, run, repeats)
-    names = refined.names()
-    searched_plans = dict(zip(names, refined.rounds, strict=True))
-    confirmation = contest.decide(
-        {**{name: r.partitioning.candidates for name, r in searched_plans.items()}, **others},
-        {**trials, **{name: r.trial for name, r in searched_plans.items()}},
-    )
-    confirmation, answer = confirmation.with_answer(names)
-    found = refined.rounds[answer].partitioning
-    choice = confirmation.shipped
-    return Decision(
-        choice=choice,
-        shipped=found if choice == SEARCHED else raced.get(choice),
-        searched=found,
-        problem=refined.problem,
-        notes=found.notes,
-        rounds=tuple(map(PlanRound.of, refined.rounds)),
-        corrected_cost=Cost(refined.corrected(answer)),
-        confirmation=msgspec.structs.replace(confirmation, contestants=(*confirmation.contestants, *without.values())),
-    )
-
-
-def planned_partitions(decision: Decision, costs: WorkloadCosts) -> tuple[PlannedPartition, ...]:
-    """The partitions that ship, each with the next best backend on the same nodes; () for TVM's own build."""
-    problem = decision.problem
-    same: dict[int, list[CandidatePartition]] = {}
-    for candidate in problem.candidates:
-        same.setdefault(candidate.sub_graph.inside.bits, []).append(candidate)
-    planned = []
-    for candidate in decision.shipped.candidates if decision.shipped is not None else ():
-        inside = candidate.sub_graph.inside
-        others = [c for c in same.get(inside.bits, []) if c.backend not in (candidate.backend, HOST)]
-        # What a search did not cost is not measured for the table's sake.
-        others = [c for c in others if costs.workload(c) in costs.asked]
-        finite = [(problem.cost(c), c.backend) for c in others if problem.cost(c).is_finite]
-        cost, runner_up = min(finite, key=lambda pair: pair[0].seconds, default=(Cost.unknown(), ""))
-        planned.append(
-            PlannedPartition(
-                backend=candidate.backend,
-                nodes=tuple(inside),
-                operators=tuple(problem.graph.nodes[i].op for i in inside),
-                composites=tuple((label, tuple(nodes)) for label, nodes in candidate.composites),
-                cost=problem.cost(candidate),
-                runner_up=runner_up,
-                runner_up_cost=cost,
-            )
-        )
-    return tuple(planned)

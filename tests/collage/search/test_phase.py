@@ -1,4 +1,4 @@
-"""The phases of `partition`, one by one, on problems without hardware."""
+"""What a search answers besides its cover, on problems without hardware."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from collage.cost import Cost
 from collage.graph.candidates import CandidatePartition
-from collage.partitioner import Searched, greedy_loss
+from collage.search.phase import Searched, greedy_loss
 from searchers.dijkstra import DijkstraSearcher
 from tests.searchers.problems import candidate, graph_of, problem_of
 
