@@ -36,9 +36,9 @@ class Effort:
     correction_rounds
         How often, at most, costs are corrected by runs end to end, and the search is repeated.
     race_rounds
-        Rounds that contestants run for, at most, before one of them is chosen.
+        Rounds that plans run for, at most, before one of them is chosen.
     final_rounds
-        Rounds of fresh samples that the chosen one and its best rivals run for, at most.
+        Rounds of fresh samples that the chosen one, the best other plan and the rivals run for.
     """
 
     name: str
@@ -104,12 +104,12 @@ EFFORTS: Mapping[str, Effort] = MappingProxyType(
     {
         effort.name: effort
         for effort in (
-            Effort("quick", ("learned", "measured"), correction_rounds=0, race_rounds=9, final_rounds=9),
+            Effort("quick", ("learned", "measured"), correction_rounds=0, race_rounds=12, final_rounds=9),
             Effort(
                 "normal",
                 ("active", "measured"),
                 correction_rounds=1,
-                race_rounds=14,
+                race_rounds=20,
                 final_rounds=12,
                 parameters=_frozen(active={"share": 0.25, "least": 120}),
             ),

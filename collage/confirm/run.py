@@ -24,7 +24,7 @@ from collage.deployed.race import Race
 from collage.deployed.rivals import Rival
 from collage.errors import CollageError
 from collage.graph.candidates import HOST
-from collage.measure.sequential import eliminate, ratio, verdicts
+from collage.measure.sequential import HOPELESS, eliminate, ratio, verdicts
 from collage.measure.statistics import TIE, Summary
 from collage.records import Record, RecordDatabase, RecordKey
 from collage.records.key import digest_of, plan_key
@@ -35,7 +35,7 @@ NOT_RUN = "not run"
 #: What the anchor is called in later trials.
 _ANCHOR = "the fastest of the first trial"
 #: A baseline whose costs add up to so many times those of the searched placement is not run: sums err by less.
-_HOPELESS = 1.4
+_HOPELESS = 1.25
 #: Who is so many times slower than the fastest in the trials does not race.
 _LOST = 1.15
 #: Whose partitions are watched: those of plans that take at most so many times as long as the fastest.
@@ -143,7 +143,7 @@ class Contest:
         return {name: self._trials[digest_of(cover_of(placement))] for name, placement in placements.items()}
 
     def decide(self, placements: Mapping[str, Placement], trials: Mapping[str, Trial]) -> Confirmation:
-        """Race the rivals and those who did not lose in the trials; run what wins once more, on fresh samples.
+        """Race those who did not lose in the trials; run what wins once more, on fresh samples, beside the rivals.
 
         Parameters
         ----------
@@ -246,21 +246,26 @@ class Contest:
     def _run_contest(self, near: Sequence[str], entrants: Mapping[str, Entrant]) -> Confirmation:
         protocol, runner = self.runner.protocol, self.runner
         runner.reporter.stage("confirming end to end", None)
-        race = runner.race(entrants, protocol.race_rounds, partial(_who_leaves, limit=protocol.race_rounds))
-        entries = runner.enter(entrants)
+        race = runner.race(
+            {name: entrants[name] for name in near},
+            protocol.race_rounds,
+            partial(_who_leaves, limit=protocol.race_rounds),
+        )
         able = [name for name in near if race.samples.get(name)]
         if not able:
+            entries = runner.enter(entrants)
             reasons = "; ".join(f"{name}: {problem.reason}" for name in near if (problem := entries[name].problem))
             raise CollageError(f"no plan runs and gives the right numbers: {reasons}")
         partitions = {name: _partitions(entrants[name]) for name in able}
         shipped = choose(race, partitions)
         for finals in range(_FINALS):
-            finalists = {name: entrants[name] for name in _finalists(race, shipped, self.rivals)}
-            final = runner.race(finalists, protocol.final_rounds)
+            finalists = {name: entrants[name] for name in [*_finalists(race, shipped), *self.rivals]}
+            final = runner.race(finalists, protocol.final_rounds, _far_behind)
             winner = choose(final, {name: partitions[name] for name in finalists if name in partitions})
             if finals + 1 == _FINALS or winner == shipped or not _is_faster(final, winner, shipped):
                 break
             shipped = winner
+        entries = runner.enter(entrants)
         contestants = []
         for name in entrants:
             problem = entries[name].problem
@@ -341,15 +346,21 @@ def _who_leaves(rounds: Mapping[str, Sequence[float]], limit: int) -> Sequence[s
     return [name for name, verdict in found.items() if verdict == "out"]
 
 
-def _finalists(race: Race, shipped: str, rivals: Mapping[str, Rival]) -> list[str]:
-    """What ships, the best other plan, and the best rival; of one kind two, where there is none of the other."""
+def _finalists(race: Race, shipped: str) -> list[str]:
+    """What ships, and the best other plan, where there is one."""
     others = [name for name in race.samples if name != shipped and race.samples[name]]
-    last = {name: ratio(*_common(race, name, shipped)).median for name in others}
-    ordered = sorted(others, key=last.__getitem__)
-    firsts = [next((n for n in ordered if (n in rivals) == kind), None) for kind in (False, True)]
-    chosen = [name for name in firsts if name is not None]
-    chosen += [name for name in ordered if name not in chosen][: 2 - len(chosen)]
-    return [shipped, *chosen]
+    return [shipped, *sorted(others, key=lambda name: ratio(*_common(race, name, shipped)).median)[:1]]
+
+
+def _far_behind(rounds: Mapping[str, Sequence[float]]) -> list[str]:
+    """Who leaves a final: only who took `HOPELESS` times as long as another one in every round of two or more. Its
+    samples are reported, so that who is merely slower stays, for the same number of them.
+    """
+    count = max(map(len, rounds.values()))
+    racing = {name: latencies for name, latencies in rounds.items() if len(latencies) == count}
+    fastest = min(racing.values(), key=statistics.median)
+    behind = {name: min(a / b for a, b in zip(took, fastest, strict=True)) for name, took in racing.items()}
+    return [name for name, least in behind.items() if count > 1 and least > HOPELESS]
 
 
 def _is_faster(race: Race, one: str, other: str) -> bool:

@@ -23,7 +23,7 @@ class EndToEnd:
     race_rounds
         Rounds at most that the race for what ships lasts; who has lost leaves earlier.
     final_rounds
-        Rounds on fresh samples, of what ships against the two best others.
+        Rounds on fresh samples, of what ships, the best other plan and the rivals.
     watched_runs
         Runs with a stopwatch around each call.
     version
@@ -36,7 +36,7 @@ class EndToEnd:
     race_rounds: int = 24
     final_rounds: int = 15
     watched_runs: int = 5
-    version: int = 8
+    version: int = 9
 
     def as_dict(self) -> dict[str, Any]:
         """For keys and records."""

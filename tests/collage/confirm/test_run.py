@@ -59,13 +59,23 @@ def test_what_ships_is_run_again_against_the_best_other_plan_and_the_best_rival(
     found, runner = contest(database, rivals=(rival,))
     confirmation = found.decide(ALL, found.trial(ALL))
     assert confirmation.shipped == SEARCHED
-    assert runner.races == [["untouched", "x", "y"], ["openvino", "x", "y"], ["openvino", "x", "y"]]
+    assert runner.races == [["untouched", "x", "y"], ["x", "y"], ["openvino", "x", "y"]], (
+        "a rival cannot ship: the final is enough"
+    )
     fresh = {c.name for c in confirmation.contestants if c.fresh}
     assert fresh == {SEARCHED, "y alone", "openvino by itself"}
     assert confirmation.of("openvino by itself").rival
     assert confirmation.faster_rival is not None and confirmation.faster_rival.name == "openvino by itself"
     assert confirmation.of(UNTOUCHED).ratio is None, "it lost in the trial"
     assert len(confirmation.of(SEARCHED).partition_seconds) == 3
+
+
+def test_a_rival_that_is_far_behind_leaves_the_final(database: RecordDatabase, rival: Rival) -> None:
+    found, runner = contest(database, {**SECONDS, "openvino": 5.0}, rivals=(rival,))
+    confirmation = found.decide(ALL, found.trial(ALL))
+    samples = {c.name: c.latency.samples for c in confirmation.contestants if c.fresh}
+    rounds = runner.protocol.final_rounds
+    assert samples == {SEARCHED: 3 * rounds, "y alone": 3 * rounds, "openvino by itself": 3 * 2}
 
 
 def test_a_machine_that_became_slower_does_not_count_against_what_is_tried_later(database: RecordDatabase) -> None:
