@@ -71,6 +71,12 @@ class Entry:
         if self._process is None and self.problem is None:
             self._process = Contestant()
 
+    def begin(self) -> None:
+        """Let it load, beside whatever else is going on; `ready` waits for it."""
+        self.start()
+        if self._process is not None and not self._process.loaded:
+            self._process.begin(self.load)
+
     def ready(self, fastest: float) -> bool:
         """Whether it is loaded, and gives the right numbers; it is loaded now where it is not.
 

@@ -36,6 +36,8 @@ from collage.progress import Reporter
 _PARTITION = "collage_"
 #: Memory that is left alone, as a multiple of what the largest contestant holds.
 _RESERVE = 1.5
+#: Bytes that a contestant holds before any was loaded: so many, and a multiple of its file's size.
+_HELD_BYTES, _HELD = 300 << 20, 4
 #: A placement: its candidates in execution order; None is TVM's own build of the whole network.
 Placement = Sequence[CandidatePartition] | None
 #: What takes part.
@@ -104,13 +106,16 @@ class PlanRunner:
     def enter(self, entrants: Mapping[str, Entrant]) -> dict[str, Entry]:
         """The entry of each; those that are new are compiled, exported, loaded, checked and called once."""
         found: dict[str, Entry] = {}
-        # Rivals have nothing to compile: they come up meanwhile.
+        # They load while the next one is compiled. Rivals have nothing to compile.
         for name in sorted(entrants, key=lambda name: not isinstance(entrants[name], Rival)):
             key = _key(entrants[name])
             if key not in self._entries:
                 self.reporter.step(f"building {name}", 0)
                 self._entries[key] = self._make(entrants[name])
-                self._entries[key].start()
+                if self._has_room_for(sum(not entry.is_loaded for entry in found.values()) + 1):
+                    self._entries[key].begin()
+                else:
+                    self._entries[key].start()
             found[name] = self._entries[key]
         for name, entry in found.items():
             if not entry.is_loaded:
@@ -134,6 +139,13 @@ class PlanRunner:
         largest = max((entry.resident for entry in self._entries.values()), default=0)
         room = psutil.virtual_memory().available + sum(loaded)
         return max(2, int(room / largest - _RESERVE)) if largest else sys.maxsize
+
+    def _has_room_for(self, count: int) -> bool:
+        """Whether so many models, the largest so far or as large as the user's weights, may be loaded at a time."""
+        files = [Path(entry.load.path) for entry in self._entries.values()]
+        size = max((file.stat().st_size for file in files if file.exists()), default=0)
+        held = max(_HELD_BYTES + _HELD * size, *(entry.resident for entry in self._entries.values()))
+        return psutil.virtual_memory().available > _RESERVE * count * held
 
     def make_room(self, wanted: Collection[Entry]) -> None:
         """End processes until another model fits into memory: those that are not wanted first, the slowest first."""

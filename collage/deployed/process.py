@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from contextlib import suppress
 
 from collage.deployed.messages import Answer, Failed, Load, Request
 from collage.measure.helper_process import HelperProcess, Overdue
@@ -42,11 +43,20 @@ class Contestant:
         self._process = HelperProcess("collage.deployed.contestant", {}, "tvm_ffi")
         self.number = self._process.number
         self.loaded = False
+        self._begun = False
+
+    def begin(self, request: Load) -> None:
+        """Tell it what to load; it does so beside whatever else is going on, and `load` waits for it."""
+        self._begun = True
+        with suppress(BrokenPipeError):  # it has ended: whoever asks next is told
+            self._process.send(request)
 
     def load(self, request: Load, timeout_s: float) -> Answer:
         """Let it load its model, once; raises as `ask`."""
         self.loaded = True
-        return self.ask(request, timeout_s)
+        if not self._begun:
+            self.begin(request)
+        return self._answer(timeout_s)
 
     def ask(self, request: Request, timeout_s: float) -> Answer:
         """Wake it, let it answer, and stop it again.
@@ -56,14 +66,18 @@ class Contestant:
         ContestantLost
             It gives no answer. It is ended then.
         """
-        try:
-            self._process.resume()
+        self._process.resume()
+        with suppress(BrokenPipeError):
             self._process.send(request)
+        return self._answer(timeout_s)
+
+    def _answer(self, timeout_s: float) -> Answer:
+        try:
             found: Answer = self._process.receive(timeout_s)
         except Overdue:
             self.close()
             raise NoAnswer(f"no answer within {timeout_s:.3g} s") from None
-        except (EOFError, BrokenPipeError):
+        except EOFError:
             status, cause = self._process.exit_status()
             self.close()
             raise ContestantLost(cause, status == -signal.SIGKILL) from None
