@@ -145,7 +145,7 @@ class PlanRunner:
         files = [Path(entry.load.path) for entry in self._entries.values()]
         size = max((file.stat().st_size for file in files if file.exists()), default=0)
         held = max(_HELD_BYTES + _HELD * size, *(entry.resident for entry in self._entries.values()))
-        return psutil.virtual_memory().available > _RESERVE * count * held
+        return bool(psutil.virtual_memory().available > _RESERVE * count * held)
 
     def make_room(self, wanted: Collection[Entry]) -> None:
         """End processes until another model fits into memory: those that are not wanted first, the slowest first."""
