@@ -23,6 +23,8 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.referee.contestant import peak_memory
+
 ENGINES = ("openvino", "onnxruntime")
 #: Who is compared, of each engine: its own API comes first.
 WAYS = ("its own API", "bound call", "plain call")
@@ -136,17 +138,11 @@ def contestant(way: str, engine: str, file: str, inputs_file: str, threads: int)
     else:
         call = (bound if way == "bound call" else plain)(file, inputs)
     call()
-    answer(load_s=time.perf_counter() - begin, peak_mib=peak_memory())
+    answer(load_s=time.perf_counter() - begin, peak_mib=peak_memory() / 2**20)
     for line in sys.stdin:
         seconds = float(line)
         timed(call, seconds / 2)
         answer(samples=timed(call, seconds))
-
-
-def peak_memory() -> float:
-    """MiB that were resident at most. `getrusage` would tell of the parent, from whose memory the process began."""
-    status = Path("/proc/self/status").read_text()
-    return float(status.partition("VmHWM:")[2].split()[0]) / 1024
 
 
 def timed(call: Call, seconds: float) -> list[float]:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-import resource
 import signal
 import sys
 import time
@@ -138,8 +137,7 @@ def main() -> None:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         answer(error=f"{type(error).__name__}: {lines[-1] if lines else ''}")
         return
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    answer(version=library, load_s=time.perf_counter() - begin, peak_bytes=peak)
+    answer(version=library, load_s=time.perf_counter() - begin, peak_bytes=peak_memory())
     for line in sys.stdin:
         request = json.loads(line)
         if "run" in request:
@@ -148,6 +146,12 @@ def main() -> None:
             answer(names=list(outputs))
         else:
             answer(samples=timed(call, request["time"], request["warm"]))
+
+
+def peak_memory() -> int:
+    """Bytes that were resident at most. `getrusage` would tell of the parent, from whose memory the process began."""
+    with open("/proc/self/status") as status:
+        return int(status.read().partition("VmHWM:")[2].split()[0]) * 1024
 
 
 def timed(call: Call, seconds: float, warm: float) -> list[float]:

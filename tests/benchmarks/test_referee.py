@@ -198,6 +198,15 @@ def test_a_contestant_that_ends_says_so(tmp_path: Path) -> None:
         Contestant.start(Entry("odd", "openvino", tmp_path), tmp_path / "missing.npz", 1)
 
 
+def test_the_memory_of_a_contestant_is_its_own(tmp_path: Path) -> None:
+    ours = np.ones(1 << 26)  # half a gigabyte
+    inputs = tmp_path / "inputs.npz"
+    np.savez(inputs, x=np.zeros((4, 64), np.float32))
+    contestant = Contestant.start(Entry("ours", "onnxruntime", relu_file(tmp_path)), inputs, 1)
+    contestant.close()
+    assert 0 < contestant.facts["peak_bytes"] < ours.nbytes
+
+
 def test_rivals_are_those_that_are_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     monkeypatch.setattr("benchmarks.referee.__main__.find_spec", lambda name: None if name == "torch" else name)
