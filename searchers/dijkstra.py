@@ -141,20 +141,33 @@ class DijkstraSearcher(Searcher):
         return LazyCosts(problem, LearnedBounds(problem, self.bound_margin), self.max_share)
 
     def _look_further(self, problem: SearchProblem, costs: LazyCosts, budget: Budget) -> bool:
-        """Cost what wider bounds put on the best path, while there is time; whether anything was costed."""
+        """Cost what wider bounds put on the best path, while there is time; whether anything was costed.
+
+        Narrow searches find most of it. A narrow search may overlook the best path, so where all may be costed the last
+        ones are exact.
+        """
         rounds = costs.rounds
         while not budget.spent and costs.widen():
-            while not budget.spent:
-                narrow = replace(budget, width=_EXPLORING_WIDTH, look_ahead=0, tighten=False)
-                objective = make_objective(problem, costs.candidates, costs.weights())
-                outcome = LayeredSearch(make_moves(problem.graph, objective), narrow).run()
-                todo = costs.batch((objective.candidates[i] for i in outcome.chosen), limited=True)
-                if not todo:
-                    break
-                began = time.monotonic()
-                costs.cost(todo)
-                budget.deadline += time.monotonic() - began
+            narrow = replace(budget, width=_EXPLORING_WIDTH, look_ahead=0, tighten=False)
+            self._cost_best_path(problem, costs, budget, narrow)
+        if costs.unlimited and not budget.spent and self._cost_best_path(problem, costs, budget, budget):
+            costs.confirm()
         return costs.rounds > rounds
+
+    def _cost_best_path(self, problem: SearchProblem, costs: LazyCosts, budget: Budget, effort: Budget) -> bool:
+        """Cost what is on the best path until all of it is, while there is time; whether the path is known to be the
+        best.
+        """
+        while not budget.spent:
+            objective = make_objective(problem, costs.candidates, costs.weights())
+            outcome = LayeredSearch(make_moves(problem.graph, objective), effort).run()
+            todo = costs.batch((objective.candidates[i] for i in outcome.chosen), limited=True)
+            if not todo:
+                return outcome.exact and costs.unlimited
+            began = time.monotonic()
+            costs.cost(todo)
+            budget.deadline += time.monotonic() - began
+        return False
 
     def _best_costed(self, problem: SearchProblem, costs: LazyCosts, budget: Budget) -> Partitioning | None:
         """The best cover of all that was costed; where there is none, of what is predicted as well, or None."""

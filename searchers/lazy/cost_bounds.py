@@ -63,6 +63,9 @@ class CostBounds(Protocol):
     def widen(self) -> bool:
         """Assume less from now on; False when there is nothing left to assume."""
 
+    def confirm(self) -> None:
+        """Take notice that an exact search under these bounds asked for nothing more."""
+
 
 class LearnedBounds:
     """Bounds by growth and by shares.
@@ -158,6 +161,9 @@ class LearnedBounds:
             return False
         self._widened = min(1.0, self._widened + _STEP)
         return True
+
+    def confirm(self) -> None:
+        """The assumption is stated either way."""
 
     def _set_prices(self, candidate: CandidatePartition, seconds: float) -> None:
         inside = candidate.sub_graph.inside

@@ -101,6 +101,15 @@ class LazyCosts:
         return left and self._bounds.widen()
 
     @property
+    def unlimited(self) -> bool:
+        """Whether all workloads may be costed."""
+        return self._limit >= len(self._members) and not self._bounds.spent
+
+    def confirm(self) -> None:
+        """An exact search asked for nothing more."""
+        self._bounds.confirm()
+
+    @property
     def proven(self) -> bool:
         """Whether what `weights` lead to holds whatever the other candidates cost."""
         return self._bounds.proven or len(self._costed) == len(self._members)

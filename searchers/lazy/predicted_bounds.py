@@ -46,6 +46,7 @@ class PredictedBounds:
     def __init__(self, intervals: Mapping[CandidatePartition, tuple[float, float]]) -> None:
         self.spent = False
         self._step = 0
+        self._confirmed = False
         self._middle: dict[CandidatePartition, float] = {}
         self._half: dict[CandidatePartition, float] = {}
         self._by_backend: dict[str, list[CandidatePartition]] = defaultdict(list)
@@ -68,7 +69,7 @@ class PredictedBounds:
 
     @property
     def assumption(self) -> str:
-        if self._step == _STEPS and not self.spent:
+        if self._confirmed and not self.spent:
             return "assumed: what is not costed is inside its predicted interval"
         granted = f"{self._step / _STEPS:.0%} of their predicted intervals were looked into"
         return f"the budget of measuring is spent: {granted}" if self.spent else f"everything was costed, or {granted}"
@@ -107,7 +108,10 @@ class PredictedBounds:
         total, count = self._errors[candidate.backend]
         prior = total / (count + _SHRINKAGE)
         shift = (self._error[candidate] + _PRIOR * prior) / (self._weight[candidate] + _PRIOR)
-        return math.exp(self._middle[candidate] + shift - self._half[candidate] * self._step / _STEPS)
+        bound = math.exp(self._middle[candidate] + shift - self._half[candidate] * self._step / _STEPS)
+        # What is learned of others may lift a bound over the lower end of the interval, but not in the end: a cost
+        # inside its interval is promised to be found.
+        return bound if self._step < _STEPS else min(bound, self._low[candidate])
 
     def uncertainty(self, candidate: CandidatePartition) -> float:
         """Half the width of the interval; a second where nothing is known."""
@@ -121,3 +125,6 @@ class PredictedBounds:
             return False
         self._step += 1
         return True
+
+    def confirm(self) -> None:
+        self._confirmed = self._step == _STEPS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -309,6 +310,49 @@ def test_intervals_that_hold_give_the_eager_cost(seed: int) -> None:
     found = DijkstraSearcher().search(problem)
     assert found.cost == DijkstraSearcher().search(given_.problem()).cost
     assert is_lower_bound(given_.problem(), found.lower_bound) and batches
+
+
+def with_intervals(given_: Given, intervals: Mapping[CandidatePartition, tuple[float, float]]) -> SearchProblem:
+    problem = given_.problem()
+    problem.cost_table.intervals = lambda asked: [intervals[c] for c in asked]
+    return problem
+
+
+def test_learning_from_one_candidate_lifts_no_bound_over_the_interval_of_another() -> None:
+    graph = graph_of([[], [0], [1]])
+    known = {
+        ("x", (0,)): (3.0, 1.4, 3.79),
+        ("x", (1,)): (2.8, 1.41, 6.29),
+        ("x", (2,)): (3.0, 1.64, 4.83),
+        ("y", (0,)): (1.4, 0.58, 1.71),
+        ("y", (0, 1)): (3.4, 3.06, 7.65),
+        ("y", (0, 1, 2)): (6.8, 2.87, 9.43),
+    }
+    costs: dict[CandidatePartition, Cost | float] = {candidate(graph, *c): cost for c, (cost, _, _) in known.items()}
+    intervals = {candidate(graph, *c): (low, high) for c, (_, low, high) in known.items()}
+    found = DijkstraSearcher().search(with_intervals(Given(graph, costs, {}, {}), intervals))
+    assert found.cost.seconds == pytest.approx(6.4) and "inside its predicted interval" in found.notes[-1]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 10**6), st.integers(0, 10**6), st.sampled_from([1.5, 3.0, 8.0]))
+def test_costs_anywhere_inside_their_intervals_give_the_eager_cost(seed: int, widths: int, widest: float) -> None:
+    """Errors of one backend may all have one sign, so that what is learned misleads; some intervals say nothing."""
+    rng = random.Random(widths)
+    start = random_given(seed, size=10)
+    costs = {
+        c: cost if isinstance(cost, Cost) else 1.0 + cost * rng.uniform(0.5, 1.0) for c, cost in start.costs.items()
+    }
+    given_ = Given(start.graph, costs, start.transitions, start.priorities)
+    lean = {backend: rng.random() for backend in ("x", "y", "z")}
+    intervals: dict[CandidatePartition, tuple[float, float]] = {}
+    for c, cost in true_costs(given_).items():
+        below, above = widest ** (rng.random() * lean[c.backend]), widest ** (rng.random() * (1 - lean[c.backend]))
+        bounded = cost.is_finite and rng.random() < 0.9
+        intervals[c] = (cost.seconds / below, cost.seconds * above) if bounded else (0.0, float("inf"))
+    found = DijkstraSearcher().search(with_intervals(given_, intervals))
+    assert found.cost == DijkstraSearcher().search(given_.problem()).cost
+    assert is_lower_bound(given_.problem(), found.lower_bound)
 
 
 def test_without_bounds_auto_is_eager() -> None:
