@@ -23,6 +23,7 @@ from collage.compile.lowering import lowering_of
 from collage.errors import CodegenError, CollageError, last_line
 from collage.files import replacing
 from collage.frontend.values import input_specs, output_specs
+from collage.opaque import PREFIX, opaque_calls, opaque_name
 from collage.runtime import engines as runtime_engines
 from collage.runtime import native
 from collage.runtime.model import CompiledModel
@@ -141,7 +142,7 @@ def build_untouched(
     Raises
     ------
     CodegenError
-        TVM cannot compile the network.
+        TVM cannot compile the network, or it holds operators that only engines run.
     """
     info = _metadata(module, threads, device, metadata or {})
     executable = compile_untouched(module, threads, [native.metadata_module(info)], device)
@@ -150,6 +151,9 @@ def build_untouched(
 
 def compile_untouched(module: Any, threads: int, carried: Sequence[Any] = (), device: str = "cpu") -> Any:
     """The executable of TVM's own default pipeline. Raises CodegenError when that fails."""
+    opaque = dict.fromkeys(opaque_name(call).removeprefix(PREFIX) for call in opaque_calls(module["main"]))
+    if opaque:
+        raise CodegenError(f"TVM has no kernel for {', '.join(opaque)}: operators of ONNX that only engines run")
     try:
         lowering = lowering_of(device, threads)
         return _compile(lowering.baseline(module), lowering, carried)

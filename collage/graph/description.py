@@ -16,6 +16,8 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from collage.opaque import is_opaque, opaque_attributes, opaque_name, tensors_of
+
 
 def describe_module(module: Any, function: str = "main") -> dict[str, Any]:
     """Describe a Relax function whose bindings are calls, tuples and projections.
@@ -78,6 +80,9 @@ def _node(module: Any, value: Any, refer: Callable[[Any], list[Any]]) -> dict[st
         return {"op": "tuple_get", "attrs": {"index": int(value.index)}, "args": [source]}
     if not isinstance(value, relax.Call):
         raise TypeError(f"a dataflow block binds calls, tuples and projections, not {type(value).__name__}")
+    if is_opaque(value):
+        operands = [_reference(a, refer) for a in tensors_of(value)]
+        return {"op": opaque_name(value), "attrs": opaque_attributes(value), "args": operands}
     op = value.op.name if isinstance(value.op, tvm.ir.Op) else str(value.op)
     if op == "relax.call_tir":
         callee = value.args[0]

@@ -17,6 +17,7 @@ from tvm.tirx import IntImm
 from collage.errors import FrontendError
 from collage.graph.dataflow_graph import DataflowGraph, NodeSpec
 from collage.graph.kinds import NodeKind, OpKind, ValueKind, call_kind
+from collage.opaque import is_opaque, opaque_name
 
 
 def read_graph(mod: tvm.IRModule, name: str = "main") -> DataflowGraph:
@@ -144,10 +145,12 @@ def _constant(expr: tvm.ir.GenericConst) -> NodeSpec:
 
 
 def operator_name(call: relax.Call) -> str:
-    """The operator of a call: "relax.nn.conv2d"; "call_tir:<PrimFunc>"; "call:<function>" for a call of a Relax
-    function.
+    """The operator of a call: "relax.nn.conv2d"; "onnx.LSTM" of an opaque node; "call_tir:<PrimFunc>"; "call:<function>"
+    for a call of a Relax function.
     """
     if isinstance(call.op, tvm.ir.Op):
+        if is_opaque(call):
+            return opaque_name(call)
         if call.op.name in ("relax.call_tir", "relax.call_tir_inplace"):
             return f"call_tir:{call.args[0].name_hint}"
         return str(call.op.name)

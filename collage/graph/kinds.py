@@ -13,6 +13,8 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
+from collage.opaque import is_opaque
+
 
 class OpKind(IntEnum):
     """How freely an operator fuses with its neighbours, freest first. A sub-graph's kind is its nodes' greatest."""
@@ -107,7 +109,7 @@ def _structure(value: tvm.runtime.Object | None) -> Hashable:
 
 
 def _analyse(call: relax.Call, mod: tvm.IRModule) -> OpKind:
-    if isinstance(call.op, (tvm.ir.GlobalVar, relax.Var, relax.ExternFunc)):
+    if isinstance(call.op, (tvm.ir.GlobalVar, relax.Var, relax.ExternFunc)) or is_opaque(call):
         return OpKind.OPAQUE
     try:
         legal = relax.transform.LegalizeOps()(_module_of(call, mod))

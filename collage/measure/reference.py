@@ -32,6 +32,8 @@ from collage.graph.index_set import IndexSet
 from collage.graph.kinds import NodeKind, OpKind, ValueKind
 from collage.graph.sub_graph import SubGraph
 from collage.measure.inputs import random_inputs
+from collage.measure.opaque import register
+from collage.opaque import opaque_calls
 
 
 class ReferenceRun:
@@ -127,11 +129,11 @@ def _compute(module: Any, inputs: Sequence[np.ndarray], threads: int, scheduled:
 def _compute_in(
     widening: Widening, module: Any, inputs: Sequence[np.ndarray], threads: int, scheduled: bool
 ) -> list[np.ndarray]:
-    """What a module returns, computed in wider types. Kernels given as loops cannot be widened: a network that has some
-    runs as it is.
+    """What a module returns, computed in wider types. Kernels given as loops, and opaque nodes, cannot be widened: a
+    network that has some runs as it is.
     """
     main = module["main"]
-    if calls_kernels(main) or not dtypes_of(main) & widening.keys():
+    if calls_kernels(main) or next(opaque_calls(main), None) is not None or not dtypes_of(main) & widening.keys():
         return _run(_operator_by_operator(module, threads, scheduled), inputs)
     wide = [array.astype(widening.get(array.dtype.name, array.dtype), copy=False) for array in inputs]
     results = _run(_operator_by_operator(widened_module(module, widening), threads, scheduled), wide)
@@ -161,6 +163,7 @@ def _operator_by_operator(module: Any, threads: int, scheduled: bool) -> Any:
 
 
 def _run(executable: Any, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+    register()
     vm = VirtualMachine(executable, tvm.cpu())
     result = vm["main"](*(tvm.runtime.tensor(array) for array in inputs))
     return [t.numpy() for t in ([result] if isinstance(result, tvm.runtime.Tensor) else result)]

@@ -8,6 +8,7 @@ from typing import Any
 from collage.graph.dataflow_graph import DataflowNode
 from collage.graph.kinds import NodeKind, OpKind, ValueKind
 from collage.graph.sub_graph import SubGraph, SubGraphConfig
+from collage.opaque import PREFIX
 from collage.rules.base import OpCallByKindPartitionRule, OpPredicatePartitionRule, PartitionRule
 from collage.rules.combinators import (
     CompositePartitionRule,
@@ -80,7 +81,8 @@ def _is_tuple_node(node: DataflowNode) -> bool:
 
 
 def _is_opaque_call(node: DataflowNode) -> bool:
-    return node.kind is NodeKind.CALL and node.op_kind > OpKind.ANCHOR
+    """Whether TVM may run a call, but fuses nothing with it."""
+    return node.kind is NodeKind.CALL and node.op_kind > OpKind.ANCHOR and not node.op.startswith(PREFIX)
 
 
 def _is_native_work(sub_graph: SubGraph) -> bool:

@@ -6,6 +6,7 @@ in comparisons and selections, and in additions of small constants (the engine c
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,7 +14,11 @@ import tvm
 from tvm import relax
 
 from collage.backends.onnx.base import OnnxBackend
-from collage.backends.onnx.export import unsupported_reason
+from collage.backends.onnx.export import export_onnx, unsupported_reason
+from collage.backends.onnx.export.conversion import DTYPES
+from collage.errors import CompiledModelError, last_line
+from collage.opaque import function_of, is_opaque, opaque_name, tensors_of
+from collage.runtime import engines
 
 _MOVEMENT = tuple(
     f"relax.{name}"
@@ -36,6 +41,8 @@ _INT32 = frozenset(
 )
 #: What cannot leave int32 when it starts from int64 values within it.
 _INT64 = frozenset((*_MOVEMENT, *_COMPARISON, *_EXTREMA))
+#: Opaque operators that take int64 only to count or to place.
+_OPAQUE_INT64 = frozenset(("NonMaxSuppression", "OneHot", "GatherND", "Compress", "Trilu", "Unique"))
 #: Up to here float32 holds every integer.
 _FLOAT_EXACT = 2**24
 #: With inputs up to 2**30, a thousand additions of constants up to this stay within int32.
@@ -59,6 +66,8 @@ def unsupported_by_openvino(node: Any) -> str | None:
     reason = unsupported_reason(expr)
     if reason is not None or not isinstance(expr, relax.Call):
         return reason
+    if is_opaque(expr):
+        return _opaque_reason(expr)
     refusal = _float_reason(expr) or _integer_reason(expr)
     return f"{expr.op.name}: {refusal}" if refusal else None
 
@@ -90,6 +99,47 @@ def _integer_reason(call: Any) -> str | None:
     if name in _INT64 or (name in _SUMS and constants):
         return None
     return "OpenVINO computes int64 in int32, which may overflow"
+
+
+def _opaque_reason(call: Any) -> str | None:
+    """OpenVINO is asked by compiling the node alone; its answers are kept."""
+    name = opaque_name(call)
+    types = [ty for value in (*tensors_of(call), call) for ty in _tensor_types(value.ty)]
+    for ty in types:
+        if str(ty.dtype) not in DTYPES:
+            return f"{name}: dtype {ty.dtype}"
+    operators = {node.op_type for node in function_of(call).node}
+    given = [str(o.ty.dtype) for o in tensors_of(call) if not isinstance(o, tvm.ir.GenericConst)]
+    if "int64" in given and not operators <= _OPAQUE_INT64:
+        return f"{name}: OpenVINO computes int64 in int32, which may overflow"
+    model = export_onnx(_alone(call), name="part").SerializeToString()
+    reason = _compiled(model)
+    return f"{name}: {reason}" if reason else None
+
+
+def _alone(call: Any) -> Any:
+    """A function of one call."""
+    parameters = list(dict.fromkeys(o for o in tensors_of(call) if isinstance(o, relax.Var)))
+    fresh = {parameter: relax.Var(f"p{i}", parameter.ty) for i, parameter in enumerate(parameters)}
+    builder = relax.BlockBuilder()
+    with builder.function("main", list(fresh.values())):
+        with builder.dataflow():
+            value = builder.emit(relax.Call(call.op, [fresh.get(a, a) for a in call.args], call.attrs, call.ty_args))
+            fields = [relax.TupleGetItem(value, i) for i in range(len(_tensor_types(call.ty)))]
+            tupled = isinstance(call.ty, relax.TupleType)
+            result = builder.emit_output(relax.Tuple([builder.emit(f) for f in fields]) if tupled else value)
+        builder.emit_func_output(result)
+    return builder.get()["main"]
+
+
+@lru_cache(maxsize=1024)
+def _compiled(model: bytes) -> str:
+    """Why OpenVINO does not compile a model; "" when it does."""
+    try:
+        engines.create("openvino", model, {"threads": 1})
+    except CompiledModelError as error:
+        return last_line(error)
+    return ""
 
 
 def _tensor_types(ty: Any) -> list[Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
-from collage.errors import FrontendError, UnsupportedOperatorError
+from collage.errors import UnsupportedOperatorError
 from collage.frontend.onnx.file import describe_node
 from collage.frontend.onnx.node import Node, shape_of
 from collage.frontend.values import dtype_of
@@ -34,15 +34,11 @@ def adapt(node: Node) -> None:
     Raises
     ------
     UnsupportedOperatorError
-        An attribute has a value that TVM's converter ignores.
-    FrontendError
-        The shape of the result depends on data.
+        An attribute has a value that TVM's converter ignores, or the shape of the result depends on data.
     """
     operator = node.proto.op_type
     if operator in _DATA_DEPENDENT:
-        raise FrontendError(
-            f"{describe_node(node.proto)}: the shape of its result depends on data, which cannot be compiled"
-        )
+        raise UnsupportedOperatorError(f"{describe_node(node.proto)}: the shape of its result depends on data")
     for (name, attribute), implemented in _IMPLEMENTED.items():
         if name == operator and attribute in node.attributes:
             value = node.attributes[attribute]

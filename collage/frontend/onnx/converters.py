@@ -26,7 +26,7 @@ import numpy as np
 import onnx
 from tvm.relax import op
 
-from collage.errors import FrontendError
+from collage.errors import FrontendError, UnsupportedOperatorError
 from collage.frontend.onnx.file import describe_node, read_tensor
 from collage.frontend.onnx.node import Node, shape_of
 from collage.frontend.values import constant, dtype_of, value_of
@@ -77,7 +77,7 @@ def _pad(node: Node) -> Any:
         axes = np.arange(rank) if chosen is None else chosen
     mode = node.text("mode", "constant")
     if mode not in _PAD_MODES or (mode != "constant" and (pads < 0).any()):
-        raise FrontendError(f"{describe_node(node.proto)}: mode '{mode}' is not supported with pads {pads.tolist()}")
+        raise UnsupportedOperatorError(f"{describe_node(node.proto)}: mode '{mode}' is not supported with pads {pads.tolist()}")
     widths = np.zeros((rank, 2), "int64")
     widths[axes.astype("int64") % rank] = pads.reshape(2, -1).T
     return op.nn.pad(data, widths.reshape(-1).tolist(), _PAD_MODES[mode], value)
@@ -130,7 +130,7 @@ def _constant(node: Node) -> Any:
             return constant(value, "float32")
         if name in ("value_int", "value_ints"):
             return constant(value, "int64")
-    raise FrontendError(f"{describe_node(node.proto)}: only dense numeric constants are supported")
+    raise UnsupportedOperatorError(f"{describe_node(node.proto)}: only dense numeric constants are supported")
 
 
 def _pairwise(combine: Callable[[Any, Any], Any]) -> Converter:

@@ -6,7 +6,6 @@ a large model is held at most twice: once as read and once as constants.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -87,15 +86,6 @@ def read_tensor(tensor: onnx.TensorProto, folder: Path) -> np.ndarray:
     if array.dtype == object:
         raise FrontendError(f"tensor '{tensor.name}' holds strings, which cannot be compiled")
     return np.asarray(array)
-
-
-def sub_graphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
-    """The graphs in a node's attributes: branches and loop bodies."""
-    for attribute in node.attribute:
-        if attribute.type == onnx.AttributeProto.GRAPH:
-            yield attribute.g
-        elif attribute.type == onnx.AttributeProto.GRAPHS:
-            yield from attribute.graphs
 
 
 def describe_node(node: onnx.NodeProto) -> str:

@@ -5,14 +5,14 @@ TVM's own walk (`from_onnx`) is not used: it keeps dynamic shapes, lowers some o
 and does not say which node it failed on. Its table of converters is only read. Here every shape is static while
 importing, so that shape arithmetic is evaluated on the spot, a constant condition chooses its branch, and an
 operator that is defined by a function (of the model or of the ONNX standard) is imported through that function when
-no converter exists.
+no converter exists. What none of these can say becomes an opaque node (`collage.frontend.onnx.opaque`).
 """
 
 from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,10 +25,12 @@ from tvm.relax.frontend.onnx import onnx_frontend
 from collage.errors import CollageError, FrontendError, UnsupportedOperatorError
 from collage.frontend.onnx.adapt import adapt
 from collage.frontend.onnx.converters import CONVERTERS
-from collage.frontend.onnx.file import OnnxSource, check_model, describe_node, read_tensor, sub_graphs
+from collage.frontend.onnx.file import OnnxSource, check_model, describe_node, read_tensor
 from collage.frontend.onnx.node import EVALUATED, Node, evaluate
+from collage.frontend.onnx.opaque import Deferred, OpaquePart, may_be_opaque, result_types
 from collage.frontend.shapes import Shape, bind_shapes, declared_onnx_inputs
 from collage.frontend.values import OUTPUT_NAMES, constant, dtype_of, static_shape, value_of
+from collage.opaque import names_read, opaque_call, sub_graphs
 
 _STANDARD = frozenset({"", "ai.onnx"})
 
@@ -70,6 +72,8 @@ class _Importer:
         self._functions = {(function.domain, function.name): function for function in source.model.functions}
         self._tvm_converters = onnx_frontend._get_convert_map()
         self._builder = relax.BlockBuilder()
+        #: The part of the network whose shapes depend on data.
+        self._dependent = OpaquePart(source.folder)
 
     def run(self, shapes: Mapping[str, Shape]) -> tvm.IRModule:
         graph = self._model.graph
@@ -87,6 +91,7 @@ class _Importer:
                 with self._builder.dataflow():
                     self._nodes(graph.node, scope)
                     outputs = [self._lookup(value.name, scope, f"output '{value.name}'") for value in graph.output]
+                    outputs = self._with_dependent(outputs)
                     result = self._builder.emit_output(outputs[0] if len(outputs) == 1 else relax.Tuple(outputs))
                 self._builder.emit_func_output(result)
         except BaseException:
@@ -113,7 +118,7 @@ class _Importer:
             function = self._function(node, opset)
             if function is not None:
                 self._collect_unsupported(function.node, _opset(function.opset_import, opset), missing)
-            elif not self._has_converter(node):
+            elif not self._has_converter(node) and not may_be_opaque(node):
                 operator = f"{node.domain}.{node.op_type}" if node.domain not in _STANDARD else node.op_type
                 missing.setdefault(operator, []).append(f"'{node.name or next(iter(node.output), '')}'")
             for graph in sub_graphs(node):
@@ -160,18 +165,13 @@ class _Importer:
         inputs = [self._lookup(name, scope, describe_node(node)) if name else None for name in node.input]
         while inputs and inputs[-1] is None:
             inputs.pop()
-        if node.op_type == "If" and node.domain in _STANDARD:
-            results = self._branch(node, inputs[0], scope)
-        elif (function := self._function(node, scope.opset, inputs)) is not None:
-            self.refuse_unsupported(function.node, _opset(function.opset_import, scope.opset))
-            results = self._call_function(node, function, inputs, scope)
-        elif node.op_type in EVALUATED and all(
-            value is None or isinstance(value, tvm.ir.GenericConst) for value in inputs
-        ):
-            arrays = [value_of(value) for value in inputs]
-            results = [constant(array) for array in evaluate(node, arrays, scope.opset)]
+        read = [self._lookup(name, scope, describe_node(node)) for name in names_read(node)]
+        own = self._functions.get((node.domain, node.op_type))
+        results: list[Any]
+        if own is None and any(isinstance(value, Deferred) for value in read):
+            results = self._defer(node, scope)
         else:
-            results = self._convert(node, inputs, scope)
+            results = self._translated(node, inputs, scope)
         names = list(node.output)
         if any(names[len(results) :]):
             raise UnsupportedOperatorError(
@@ -179,7 +179,75 @@ class _Importer:
             )
         for name, result in zip(names, results, strict=False):
             if name:
-                scope.values[name] = self._named(result, name, node)
+                scope.values[name] = result
+
+    def _translated(self, node: NodeProto, inputs: list[Any], scope: _Scope) -> list[Any]:
+        """The outputs of a node as Relax says it; as an opaque node where Relax cannot."""
+        if (node.domain, node.op_type) not in self._functions and not self._known(node, scope):
+            return self._opaque(node, scope)
+        try:
+            return self._named(self._relax(node, inputs, scope), node)
+        except FrontendError as error:
+            if not isinstance(error, UnsupportedOperatorError):
+                raise
+            reason: Exception = error
+        except Exception as error:  # converters raise whatever they like: TVM, protobuf, index and assertion errors
+            reason = error
+        if not may_be_opaque(node):
+            raise reason
+        try:
+            return self._opaque(node, scope)
+        except UnsupportedOperatorError:
+            raise reason from None
+
+    def _known(self, node: NodeProto, scope: _Scope) -> bool:
+        return self._has_converter(node) or self._function(node, scope.opset) is not None
+
+    def _relax(self, node: NodeProto, inputs: list[Any], scope: _Scope) -> list[Any]:
+        if node.op_type == "If" and node.domain in _STANDARD:
+            return self._branch(node, inputs[0], scope)
+        if (function := self._function(node, scope.opset, inputs)) is not None:
+            self.refuse_unsupported(function.node, _opset(function.opset_import, scope.opset))
+            return self._call_function(node, function, inputs, scope)
+        if node.op_type in EVALUATED and all(value is None or isinstance(value, tvm.ir.GenericConst) for value in inputs):
+            arrays = [value_of(value) for value in inputs]
+            return [constant(array) for array in evaluate(node, arrays, scope.opset)]
+        return self._convert(node, inputs, scope)
+
+    def _opaque(self, node: NodeProto, scope: _Scope) -> list[Any]:
+        """The outputs of a node that stays ONNX."""
+        part = OpaquePart(self._folder)
+        outputs = part.add(node, self._reader(node, scope), self._opsets(scope))
+        wanted = [value for value in outputs if value is not None]
+        function = part.function(wanted)
+        types = result_types(node, function, part.operands)
+        if any(static_shape(ty) is None for ty in types):
+            return self._defer(node, scope)
+        whole = self._builder.emit(opaque_call(function, part.operands, types), name_hint=node.op_type)
+        fields = iter([whole] if len(types) == 1 else [relax.TupleGetItem(whole, i) for i in range(len(types))])
+        return self._named([None if value is None else next(fields) for value in outputs], node)
+
+    def _defer(self, node: NodeProto, scope: _Scope) -> list[Any]:
+        """The outputs of a node of which some have a shape that depends on data: it joins the part that has them all."""
+        return list(self._dependent.add(node, self._reader(node, scope), self._opsets(scope)))
+
+    def _with_dependent(self, outputs: list[Any]) -> list[Any]:
+        """The network's outputs; those of the part whose shapes depend on data as results of one opaque node."""
+        wanted = list(dict.fromkeys(value for value in outputs if isinstance(value, Deferred)))
+        if not wanted:
+            return outputs
+        function = self._dependent.function(wanted)
+        types = result_types(self._dependent.nodes[0], function, self._dependent.operands)
+        call = self._builder.emit(opaque_call(function, self._dependent.operands, types), name_hint="dependent")
+        fields = [call] if len(wanted) == 1 else [self._builder.emit(relax.TupleGetItem(call, i)) for i in range(len(types))]
+        known = dict(zip(wanted, fields, strict=True))
+        return [known.get(value, value) if isinstance(value, Deferred) else value for value in outputs]
+
+    def _reader(self, node: NodeProto, scope: _Scope) -> Callable[[str], Any]:
+        return lambda name: self._lookup(name, scope, describe_node(node))
+
+    def _opsets(self, scope: _Scope) -> dict[str, int]:
+        return {**{entry.domain: int(entry.version) for entry in self._model.opset_import}, "": scope.opset}
 
     def _convert(self, node: NodeProto, inputs: list[Any], scope: _Scope) -> list[Any]:
         """The outputs of a node, by our converter or by TVM's."""
@@ -195,7 +263,7 @@ class _Importer:
                 warnings.simplefilter("ignore")
                 result = convert(self._builder, onnx_frontend.onnx_input(inputs), attributes, [{}, {}])
         else:
-            raise FrontendError(f"{describe_node(node)}: its inputs have to be constants")
+            raise UnsupportedOperatorError(f"{describe_node(node)}: its inputs have to be constants")
         if isinstance(result, list):
             return result
         result = self._builder.normalize(result)
@@ -206,8 +274,15 @@ class _Importer:
             return [relax.TupleGetItem(whole, i) for i in range(len(result.ty.fields))]
         return [result]
 
-    def _named(self, value: Any, name: str, node: NodeProto) -> Any:
-        """Bind a result to a variable that is called after it in the model; its shape has to be static."""
+    def _named(self, results: Sequence[Any], node: NodeProto) -> list[Any]:
+        """Bind results to variables that are called after them in the model; those without a name there are left out."""
+        names = [*node.output, *[""] * len(results)]
+        return [self._bound(v, name, node) if name else None for v, name in zip(results, names, strict=False)]
+
+    def _bound(self, value: Any, name: str, node: NodeProto) -> Any:
+        """Bind a result; its shape has to be static."""
+        if isinstance(value, Deferred):
+            return value
         if isinstance(value, relax.ShapeExpr):
             return constant([int(extent) for extent in value.values], "int64")
         if isinstance(value, tvm.tirx.IntImm):
@@ -215,11 +290,11 @@ class _Importer:
         if not isinstance(value, (relax.Var, tvm.ir.GenericConst)):
             value = self._builder.emit(value, name_hint=re.sub(r"\W", "_", name))
         if isinstance(value.ty, relax.TensorType) and static_shape(value.ty) is None:
-            raise FrontendError(
+            raise UnsupportedOperatorError(
                 f"{describe_node(node)}: the shape of '{name}' depends on data, which cannot be compiled"
             )
         if not isinstance(value.ty, relax.TensorType):
-            raise FrontendError(
+            raise UnsupportedOperatorError(
                 f"{describe_node(node)}: '{name}' is not a tensor but a {value.ty}, which cannot be compiled"
             )
         return value
@@ -227,7 +302,7 @@ class _Importer:
     def _branch(self, node: NodeProto, condition: Any, scope: _Scope) -> list[Any]:
         """`If` with a constant condition: the nodes of the branch that it takes."""
         if not isinstance(condition, tvm.ir.GenericConst):
-            raise FrontendError(f"{describe_node(node)}: its condition depends on data, which cannot be compiled")
+            raise UnsupportedOperatorError(f"{describe_node(node)}: its condition depends on data")
         chosen = "then_branch" if bool(np.all(condition.value.numpy())) else "else_branch"
         graph = next(attribute.g for attribute in node.attribute if attribute.name == chosen)
         inner = _Scope(scope.opset, graph, scope)

@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 from onnx.reference import ReferenceEvaluator
 
-from collage.errors import FrontendError
+from collage.errors import FrontendError, UnsupportedOperatorError
 from collage.frontend.onnx.file import describe_node
 from collage.frontend.values import static_shape, value_of
 
@@ -51,7 +51,7 @@ class Node:
             return None
         array = value_of(value)
         if array is None:
-            raise FrontendError(
+            raise UnsupportedOperatorError(
                 f"{describe_node(self.proto)}: input {index} ('{self.proto.input[index]}') has to be constant"
             )
         return array

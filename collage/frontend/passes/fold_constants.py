@@ -14,8 +14,8 @@ from tvm import relax
 
 from collage.frontend.passes.rewriting import bindings, call_to, substitute, variables
 
-#: Calls whose result is not a function of their arguments.
-_RANDOM = ("relax.multinomial_from_uniform",)
+#: Calls whose result is not a function of their arguments, or that TVM does not run.
+_KEPT = ("relax.multinomial_from_uniform", "relax.call_pure_packed")
 
 
 def fold_constants(mod: tvm.IRModule) -> tvm.IRModule:
@@ -28,7 +28,7 @@ def fold_constants(mod: tvm.IRModule) -> tvm.IRModule:
     needed: dict[Any, None] = {}
     for variable, value in bindings(function):
         reads = list(variables(value))
-        foldable = isinstance(value, relax.Call) and not call_to(value, *_RANDOM)
+        foldable = isinstance(value, relax.Call) and not call_to(value, *_KEPT)
         if (foldable or isinstance(value, (relax.Tuple, relax.TupleGetItem))) and all(
             read in constant for read in reads
         ):

@@ -28,6 +28,8 @@ Converter = Callable[["Conversion"], Value | Values]
 #: dtypes of tensors that may cross an exported graph. float16 and bfloat16 are missing because the CPU engines compute
 #: them in another precision than TVM, float64 because OpenVINO computes it in float32.
 DTYPES = ("float32", "int32", "int64", "bool", "uint8", "int8")
+#: Of opaque nodes, which one engine alone computes.
+ALL_DTYPES = (*DTYPES, "float16", "float64", "int16", "uint16", "uint32", "uint64")
 FLOAT = ("float32",)
 NUMERIC = ("float32", "int32", "int64")
 INTEGER = ("int32", "int64")
@@ -50,13 +52,13 @@ class StaticType:
         return int(np.prod(self.shape, dtype=np.int64))
 
 
-def static_type(ty: Any) -> StaticType:
+def static_type(ty: Any, dtypes: Iterable[str] = DTYPES) -> StaticType:
     """The static type of a Relax tensor type.
 
     Raises
     ------
     Unsupported
-        Not a tensor, or its shape is not static, or it is empty, or of a dtype outside `DTYPES`.
+        Not a tensor, or its shape is not static, or it is empty, or of another dtype.
     """
     if not isinstance(ty, relax.TensorType):
         raise Unsupported(f"{ty} is not a tensor")
@@ -67,14 +69,15 @@ def static_type(ty: Any) -> StaticType:
     shape = tuple(int(extent) for extent in ty.shape.values)
     if 0 in shape:
         raise Unsupported(f"{ty} has no elements")
-    if str(ty.dtype) not in DTYPES:
+    if str(ty.dtype) not in dtypes:
         raise Unsupported(f"dtype {ty.dtype}")
     return StaticType(shape, str(ty.dtype))
 
 
-def static_types(ty: Any) -> tuple[StaticType, ...]:
+def static_types(ty: Any, dtypes: Iterable[str] = DTYPES) -> tuple[StaticType, ...]:
     """The static types of a tensor type (one) or of a flat tuple of tensors."""
-    return tuple(static_type(field) for field in ty.fields) if isinstance(ty, relax.TupleType) else (static_type(ty),)
+    fields = list(ty.fields) if isinstance(ty, relax.TupleType) else [ty]
+    return tuple(static_type(field, dtypes) for field in fields)
 
 
 @dataclass(frozen=True)

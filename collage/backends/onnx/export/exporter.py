@@ -9,8 +9,19 @@ import onnx
 import tvm
 from tvm import relax
 
-from collage.backends.onnx.export import activations, creation, elementwise, layers, movement, reduction, windows
+from collage.backends.onnx.export import (
+    activations,
+    creation,
+    elementwise,
+    layers,
+    movement,
+    opaque,
+    reduction,
+    windows,
+)
 from collage.backends.onnx.export.conversion import (
+    ALL_DTYPES,
+    DTYPES,
     Conversion,
     Unsupported,
     static_type,
@@ -19,8 +30,9 @@ from collage.backends.onnx.export.conversion import (
 )
 from collage.backends.onnx.export.graph import GraphBuilder, Value, Values
 from collage.errors import CodegenError
+from collage.opaque import is_opaque, opaque_name
 
-_FAMILIES = (elementwise, activations, windows, layers, movement, creation, reduction)
+_FAMILIES = (elementwise, activations, windows, layers, movement, creation, reduction, opaque)
 _TABLE = table(*(entry for family in _FAMILIES for entry in family.CONVERTERS.items()))
 
 
@@ -63,7 +75,7 @@ def export_onnx(func: Any, mod: Any = None, name: str = "main") -> onnx.ModelPro
 
     for parameter in func.params:
         with _Naming(f"{name}: parameter {parameter.name}"):
-            kind = static_type(parameter.ty)
+            kind = static_type(parameter.ty, ALL_DTYPES)  # its readers look closer
         env[parameter] = graph.input(kind.shape, kind.dtype)
     used = {var for block in func.body.blocks for b in block.bindings for var in relax.analysis.free_vars(b.value)}
     for parameter in func.params:
@@ -79,7 +91,7 @@ def export_onnx(func: Any, mod: Any = None, name: str = "main") -> onnx.ModelPro
     with _Naming(f"{name}: the result"):
         result = lookup(func.body.body)
         names = result if isinstance(result, tuple) else (result,)
-        for value, kind in zip(names, static_types(func.body.body.ty), strict=True):
+        for value, kind in zip(names, static_types(func.body.body.ty, ALL_DTYPES), strict=True):
             graph.output(value, kind.shape, kind.dtype)
     return graph.build()
 
@@ -99,12 +111,11 @@ def unsupported_reason(node: Any, mod: Any = None) -> str | None:
 
     def lookup(operand: Any) -> Value | Values:
         if isinstance(operand, tvm.ir.GenericConst):
-            return graph.constant(
-                np.empty(static_type(operand.ty).shape, dtype=static_type(operand.ty).dtype), key=(operand,)
-            )
+            kind = static_type(operand.ty, ALL_DTYPES)
+            return graph.constant(np.empty(kind.shape, dtype=kind.dtype), key=(operand,))
         if isinstance(operand, relax.Tuple):
             return _flat(lookup, operand)
-        kinds = static_types(operand.ty)
+        kinds = static_types(operand.ty, ALL_DTYPES)
         return (
             tuple(f"operand_{i}" for i in range(len(kinds))) if isinstance(operand.ty, relax.TupleType) else "operand"
         )
@@ -119,18 +130,19 @@ def unsupported_reason(node: Any, mod: Any = None) -> str | None:
 def _convert(expr: Any, graph: GraphBuilder, lookup: Any) -> Value | Values:
     """Write one bound expression and return the name(s) of its value."""
     if isinstance(expr, relax.Tuple | relax.TupleGetItem | relax.Var | tvm.ir.GenericConst):
-        static_types(expr.ty)
+        static_types(expr.ty, ALL_DTYPES)
         value: Value | Values = lookup(expr)
         return value
     if not isinstance(expr, relax.Call) or not isinstance(expr.op, tvm.ir.Op):
         raise Unsupported("not a call of a Relax operator")
     converter = _TABLE.get(expr.op.name)
-    if converter is None:
+    if converter is None or (expr.op.name == "relax.call_pure_packed" and not is_opaque(expr)):
         raise Unsupported("the exporter has no converter for it")
+    dtypes = ALL_DTYPES if is_opaque(expr) else DTYPES
     for operand in expr.args:
         if isinstance(operand.ty, relax.TensorType):
-            static_type(operand.ty)
-    expected = static_types(expr.ty)
+            static_type(operand.ty, dtypes)
+    expected = static_types(expr.ty, dtypes)
     result = converter(Conversion(expr, graph, lookup))
     if isinstance(expr.ty, relax.TupleType) != isinstance(result, tuple) or (
         isinstance(result, tuple) and len(result) != len(expected)
@@ -148,13 +160,15 @@ def _flat(lookup: Any, operand: Any) -> Values:
 
 def _constant(graph: GraphBuilder, constant: Any) -> Value:
     """One initializer per weight, however often it is used; the array is viewed, not copied."""
-    kind = static_type(constant.ty)
+    kind = static_type(constant.ty, ALL_DTYPES)
     data = np.from_dlpack(constant.value)
     return graph.constant(data, key=("weight", data.ctypes.data, kind.shape, kind.dtype))
 
 
 def _operator(expr: Any) -> str:
     op = getattr(expr, "op", None)
+    if is_opaque(expr):
+        return opaque_name(expr)
     return op.name if isinstance(op, tvm.ir.Op) else type(expr).__name__
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ import onnx
 from onnx import helper
 
 from collage.errors import CodegenError
+from collage.opaque import renamed
 
 #: The first opset in which Gelu, reductions with axes as inputs and pooling with dilation are all there.
 OPSET = 20
@@ -32,6 +33,7 @@ class GraphBuilder:
         self._constant_names: dict[tuple[Any, ...], str] = {}
         self._inputs: list[onnx.ValueInfoProto] = []
         self._outputs: list[onnx.ValueInfoProto] = []
+        self._opsets = {"": OPSET}
 
     def emit(self, op: str, *inputs: Value, **attributes: Any) -> Value:
         """Append a node with one output and return its name. An empty input name is an absent optional input."""
@@ -43,6 +45,38 @@ class GraphBuilder:
         names = (stem,) if outputs == 1 else tuple(f"{stem}_{i}" for i in range(outputs))
         self._nodes.append(helper.make_node(op, list(inputs), list(names), name=stem, **attributes))
         return names
+
+    def splice(
+        self,
+        nodes: Sequence[onnx.NodeProto],
+        inputs: Mapping[str, Value],
+        outputs: Sequence[str],
+        opsets: Mapping[str, int],
+    ) -> Values:
+        """Append nodes that are ONNX already, and return the names of some of their values here.
+
+        Parameters
+        ----------
+        nodes
+            Their values have names of their own.
+        inputs
+            Theirs -> names of the values here that they read.
+        outputs
+            The values wanted, by their own names.
+        opsets
+            The operator sets that they are of, by domain; of two versions the newer one is declared.
+        """
+        stem = f"part_{len(self._nodes)}"
+        names = dict(inputs)
+        for name in (name for node in nodes for name in node.output):
+            names.setdefault(name, f"{stem}_{name}")
+        for position, node in enumerate(nodes):
+            copy = renamed(node, names, lambda name: f"{stem}_{name}")
+            copy.name = f"{stem}_{node.op_type}_{position}"
+            self._nodes.append(copy)
+        for domain, version in opsets.items():
+            self._opsets[domain] = max(version, self._opsets.get(domain, 0))
+        return tuple(names[name] for name in outputs)
 
     def constant(self, value: np.ndarray, key: tuple[Any, ...] | None = None) -> Value:
         """The name of an initializer. Two constants with one `key`, or two small equal ones, share it."""
@@ -98,7 +132,7 @@ class GraphBuilder:
             tensor.data_type = helper.np_dtype_to_tensor_dtype(value.dtype)
             tensor.raw_data = value.tobytes()
         model = onnx.ModelProto(ir_version=IR_VERSION, producer_name="collage", graph=graph)
-        model.opset_import.append(helper.make_opsetid("", OPSET))
+        model.opset_import.extend(helper.make_opsetid(domain, version) for domain, version in self._opsets.items())
         return model
 
 

@@ -1,0 +1,258 @@
+"""What no converter translates, as an opaque node (`collage.opaque`): its function, and the types of its results.
+
+Types come from ONNX's shape inference, then from ONNX Runtime's; where a shape is still open and cannot depend on
+data, from runs on samples. What depends on data in its shape, and all that reads it, is collected in one part
+(`OpaquePart`) that becomes one node: no engine's boundary then has a shape that is not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import FunctionProto, ModelProto, NodeProto, TensorProto, numpy_helper
+from tvm import relax
+
+from collage.errors import UnsupportedOperatorError, last_line
+from collage.frontend.onnx.file import describe_node, read_tensor
+from collage.frontend.values import constant, dtype_of, static_shape, value_of
+from collage.opaque import model_of, names_read, operator_sets, renamed, sub_graphs
+
+#: Operators whose shape follows from values that are not constants.
+_DATA_DEPENDENT = frozenset(
+    ("AllClassNMS", "Compress", "NonMaxSuppression", "NonZero", "Unique", "If", "Loop", "Scan", "SequenceMap")
+)
+#: Tensors in sub-graphs beyond so many bytes are operands of the node, as weights are, instead of part of its text.
+_LARGE = 1024
+#: Constants up to so many bytes are known while shapes are inferred.
+_KNOWN = 1 << 16
+_TENSORS = ("float16", "float32", "float64", "int8", "int16", "int32", "int64")
+DTYPES = frozenset((*_TENSORS, "uint8", "uint16", "uint32", "uint64", "bool"))
+
+
+@dataclass(frozen=True)
+class Deferred:
+    """A value inside the part of the network that is one opaque node, by its name there."""
+
+    name: str
+
+
+class OpaquePart:
+    """Nodes of ONNX that become one opaque node.
+
+    Parameters
+    ----------
+    folder
+        Of the model's external data.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.nodes: list[NodeProto] = []
+        self._folder = folder
+        self._inputs: dict[Any, str] = {}
+        self._opsets: dict[str, int] = {}
+        self._count = 0
+
+    def add(self, node: NodeProto, lookup: Callable[[str], Any], opsets: Mapping[str, int]) -> list[Deferred | None]:
+        """Append a node of the model; its outputs as values of the part.
+
+        Parameters
+        ----------
+        lookup
+            Gives the value that the model calls by a name: a Relax expression, or `Deferred` when it is of this part.
+        opsets
+            The model's, by domain.
+        """
+        self._opsets |= {domain: opsets.get(domain, 1) for domain in operator_sets([node])}
+        names = {name: self._name(lookup(name)) for name in names_read(node)}
+        names |= {name: self._fresh() for name in node.output if name}
+        copy = renamed(node, names, lambda _: self._fresh())
+        self._take_out_weights(copy)
+        self.nodes.append(copy)
+        return [Deferred(names[name]) if name else None for name in node.output]
+
+    def function(self, outputs: Sequence[Deferred]) -> FunctionProto:
+        """The part as a function that returns some of its values."""
+        wanted = [value.name for value in outputs]
+        imports = [onnx.helper.make_opsetid(domain, version) for domain, version in sorted(self._opsets.items())]
+        return onnx.helper.make_function("collage", "part", list(self._inputs.values()), wanted, self.nodes, imports)
+
+    @property
+    def operands(self) -> list[Any]:
+        """The Relax expressions that the function takes."""
+        return list(self._inputs)
+
+    def _name(self, value: Any) -> str:
+        if value is None:  # what a function of the model takes and this call leaves out
+            return ""
+        if isinstance(value, Deferred):
+            return value.name
+        return self._inputs.setdefault(value, f"i{len(self._inputs)}")
+
+    def _fresh(self) -> str:
+        self._count += 1
+        return f"v{self._count}"
+
+    def _take_out_weights(self, node: NodeProto) -> None:
+        """Large tensors inside sub-graphs become operands; small ones that are stored elsewhere are read."""
+        for graph in sub_graphs(node):
+            for tensor in list(graph.initializer):
+                array = read_tensor(tensor, self._folder)
+                graph.initializer.remove(tensor)
+                if array.nbytes > _LARGE:
+                    self._inputs[constant(array)] = tensor.name
+                else:
+                    graph.initializer.append(numpy_helper.from_array(array, tensor.name))
+            for inner in list(graph.node):
+                if inner.op_type == "Constant" and inner.attribute[0].name == "value":
+                    array = read_tensor(inner.attribute[0].t, self._folder)
+                    if array.nbytes > _LARGE:
+                        graph.node.remove(inner)
+                        self._inputs[constant(array)] = inner.output[0]
+                self._take_out_weights(inner)
+
+
+def result_types(node: NodeProto, function: FunctionProto, operands: Sequence[Any]) -> list[Any]:
+    """The Relax types of a function's results; one whose shape depends on data has no shape, or only a rank.
+
+    Parameters
+    ----------
+    node
+        Of the model, for messages.
+
+    Raises
+    ------
+    UnsupportedOperatorError
+        ONNX Runtime does not run the function, or a result is no tensor of numbers.
+    """
+    subject = describe_node(node)
+    for operand in operands:
+        if dtype_of(operand.ty) not in DTYPES:
+            raise UnsupportedOperatorError(f"{subject}: an operand has dtype {dtype_of(operand.ty)}: not supported")
+    arrays = [value_of(operand) for operand in operands]
+    known = {i: array for i, array in enumerate(arrays) if array is not None and array.nbytes <= _KNOWN}
+    model = model_of(function, [(static_shape(o.ty) or (), dtype_of(o.ty)) for o in operands], known)
+    inferred = _inferred(model)
+    session = _session(subject, inferred)
+    shapes: list[list[int | None] | None] = []
+    dtypes = []
+    for value, info in zip(inferred.graph.output, session.get_outputs(), strict=True):
+        kind = value.type.WhichOneof("value") or "tensor_type"
+        if kind != "tensor_type" or not info.type.startswith("tensor("):
+            raise UnsupportedOperatorError(f"{subject}: it gives a {info.type}, which is no tensor: not supported")
+        dtypes.append(_DTYPE_OF_RUNTIME.get(info.type, info.type))
+        if dtypes[-1] not in DTYPES:
+            raise UnsupportedOperatorError(f"{subject}: a result has dtype {dtypes[-1]}: not supported")
+        shape = [extent if isinstance(extent, int) else None for extent in info.shape]
+        known = _shape(value.type.tensor_type)
+        shapes.append(known if known is not None and None not in known else shape or known)  # [] also says unknown
+    if any(shape is None or None in shape for shape in shapes) and not _depends_on_data(function.node):
+        shapes = _sampled(session, model)
+    return [_type(shape, dtype) for shape, dtype in zip(shapes, dtypes, strict=True)]
+
+
+@cache
+def runtime_operators() -> frozenset[tuple[str, str]]:
+    """(domain, operator) of all that ONNX Runtime has a kernel for, or a definition; nothing where it is missing."""
+    if find_spec("onnxruntime") is None:
+        return frozenset()
+    from onnxruntime.capi import onnxruntime_pybind11_state as state
+
+    defined = (schema for schema in onnx.defs.get_all_schemas() if schema.has_function or schema.has_context_dependent_function)
+    kernels = ((kernel.domain, kernel.op_name) for kernel in state.get_all_opkernel_def())
+    return frozenset((*kernels, *((schema.domain, schema.name) for schema in defined)))
+
+
+def may_be_opaque(node: NodeProto) -> bool:
+    """Whether a node can become opaque, as far as its name tells: ONNX Runtime knows the operator, and its operands and
+    results may be tensors of numbers.
+    """
+    domain = "" if node.domain == "ai.onnx" else node.domain
+    if (domain, node.op_type) not in runtime_operators():
+        return False
+    try:
+        schema = onnx.defs.get_schema(node.op_type, domain)
+    except onnx.defs.SchemaError:
+        return True
+    return all(any(_is_numeric(ty) for ty in formal.types) for formal in (*schema.inputs, *schema.outputs))
+
+
+def _is_numeric(ty: str) -> bool:
+    return ty.startswith("tensor(") and ty != "tensor(string)"
+
+
+def _inferred(model: ModelProto) -> ModelProto:
+    try:
+        return onnx.shape_inference.infer_shapes(model, data_prop=True)
+    except Exception:  # onnx raises a dozen types; ONNX Runtime is asked next, and says what is wrong
+        return model
+
+
+_DTYPE_OF_RUNTIME: Mapping[str, str] = {
+    **{f"tensor({dtype})": dtype for dtype in DTYPES},
+    "tensor(float)": "float32",
+    "tensor(double)": "float64",
+}
+
+
+def _session(subject: str, model: ModelProto) -> Any:
+    if find_spec("onnxruntime") is None:
+        raise UnsupportedOperatorError(
+            f"{subject} runs on ONNX Runtime, which is not installed: `pip install collage-tvm[onnxruntime]`"
+        )
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    try:
+        return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # the bindings raise a dozen unrelated types, all direct children of Exception
+        raise UnsupportedOperatorError(f"{subject}: ONNX Runtime does not take it: {last_line(error)}") from error
+
+
+def _shape(tensor: onnx.TypeProto.Tensor) -> list[int | None] | None:
+    if not tensor.HasField("shape"):
+        return None
+    return [int(d.dim_value) if d.HasField("dim_value") else None for d in tensor.shape.dim]
+
+
+def _depends_on_data(nodes: Sequence[NodeProto]) -> bool:
+    return any(node.op_type in _DATA_DEPENDENT for node in nodes)
+
+
+def _sampled(session: Any, model: ModelProto) -> list[list[int | None] | None]:
+    """The shapes of the results of two runs, where these agree."""
+    found: list[list[list[int | None]]] = []
+    for seed in range(2):
+        rng = np.random.default_rng(seed)
+        feeds = {value.name: _sample(value.type.tensor_type, rng) for value in model.graph.input}
+        try:
+            found.append([list(array.shape) for array in session.run(None, feeds)])
+        except Exception:  # a sample that is not legal: the shape stays unknown
+            return [None] * len(model.graph.output)
+    return [one if one == other else [None] * len(one) for one, other in zip(*found, strict=True)]
+
+
+def _sample(tensor: onnx.TypeProto.Tensor, rng: np.random.Generator) -> np.ndarray:
+    shape = [int(d.dim_value) for d in tensor.shape.dim]
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)
+    if tensor.elem_type in (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE):
+        return np.asarray(rng.standard_normal(shape), dtype)
+    return np.asarray(rng.integers(0, 2, shape), dtype)
+
+
+def _type(shape: Sequence[int | None] | None, dtype: str) -> Any:
+    if shape is None:
+        return relax.TensorType(dtype=dtype)
+    if None in shape:
+        return relax.TensorType(dtype=dtype, ndim=len(shape))
+    return relax.TensorType(list(shape), dtype)
+

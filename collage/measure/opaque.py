@@ -1,0 +1,60 @@
+"""What an opaque node computes (`collage.opaque`), by ONNX Runtime without any optimisation: for reference values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tvm
+import tvm_ffi
+
+from collage.errors import CollageError, last_line
+from collage.opaque import CALLEE, decoded, model_of, operator_of
+
+#: Tensors up to so many bytes are constants of the model that runs: some operators want theirs to be.
+_SMALL = 1 << 16
+
+
+def register() -> None:
+    """Let TVM run opaque nodes in this process."""
+    tvm_ffi.register_global_func(CALLEE, _call, override=True)
+
+
+def run_opaque(text: str, arrays: list[np.ndarray]) -> list[np.ndarray]:
+    """The results of an opaque node.
+
+    Parameters
+    ----------
+    text
+        The function, as its call carries it.
+    arrays
+        One per formal input.
+
+    Raises
+    ------
+    CollageError
+        ONNX Runtime is not installed, or does not run it on these values.
+    """
+    function = decoded(text)
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise CollageError(f"reference values of {operator_of(function)} need onnxruntime, which is not installed") from error
+    small = {i: array for i, array in enumerate(arrays) if array.nbytes <= _SMALL}
+    model = model_of(function, [(array.shape, str(array.dtype)) for array in arrays], small)
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    feeds = {name: array for i, (name, array) in enumerate(zip(function.input, arrays, strict=True)) if i not in small}
+    try:
+        session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        results: list[np.ndarray] = session.run(None, feeds)
+    except Exception as error:  # the bindings raise a dozen unrelated types, all direct children of Exception
+        raise CollageError(f"ONNX Runtime does not run {operator_of(function)}: {last_line(error)}") from error
+    return [np.asarray(result, order="C") for result in results]
+
+
+def _call(text: Any, *tensors: Any) -> Any:
+    results = run_opaque(str(text), [tensor.numpy() for tensor in tensors])
+    given = [tvm.runtime.tensor(result) for result in results]
+    return given[0] if len(given) == 1 else given
