@@ -115,7 +115,11 @@ def _plain(attribute: AttributeProto) -> Any:
     value = onnx.helper.get_attribute_value(attribute)
     if isinstance(value, bytes):
         return value.decode(errors="replace")
-    return [v.decode(errors="replace") if isinstance(v, bytes) else v for v in value] if hasattr(value, "__iter__") else value
+    return (
+        [v.decode(errors="replace") if isinstance(v, bytes) else v for v in value]
+        if hasattr(value, "__iter__")
+        else value
+    )
 
 
 def sub_graphs(node: NodeProto) -> Iterator[GraphProto]:
@@ -205,7 +209,9 @@ def model_of(
     graph = GraphProto(name="part", node=function.node)
     for position, (name, (shape, dtype)) in enumerate(zip(function.input, types, strict=True)):
         if position in known:
-            graph.initializer.append(onnx.numpy_helper.from_array(np.ascontiguousarray(known[position]).reshape(shape), name))
+            graph.initializer.append(
+                onnx.numpy_helper.from_array(np.ascontiguousarray(known[position]).reshape(shape), name)
+            )
         else:
             element = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
             graph.input.append(onnx.helper.make_tensor_value_info(name, element, list(shape)))

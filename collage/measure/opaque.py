@@ -39,7 +39,9 @@ def run_opaque(text: str, arrays: list[np.ndarray]) -> list[np.ndarray]:
     try:
         import onnxruntime
     except ImportError as error:
-        raise CollageError(f"reference values of {operator_of(function)} need onnxruntime, which is not installed") from error
+        raise CollageError(
+            f"reference values of {operator_of(function)} need onnxruntime, which is not installed"
+        ) from error
     small = {i: array for i, array in enumerate(arrays) if array.nbytes <= _SMALL}
     model = model_of(function, [(array.shape, str(array.dtype)) for array in arrays], small)
     options = onnxruntime.SessionOptions()

@@ -77,7 +77,9 @@ def _pad(node: Node) -> Any:
         axes = np.arange(rank) if chosen is None else chosen
     mode = node.text("mode", "constant")
     if mode not in _PAD_MODES or (mode != "constant" and (pads < 0).any()):
-        raise UnsupportedOperatorError(f"{describe_node(node.proto)}: mode '{mode}' is not supported with pads {pads.tolist()}")
+        raise UnsupportedOperatorError(
+            f"{describe_node(node.proto)}: mode '{mode}' is not supported with pads {pads.tolist()}"
+        )
     widths = np.zeros((rank, 2), "int64")
     widths[axes.astype("int64") % rank] = pads.reshape(2, -1).T
     return op.nn.pad(data, widths.reshape(-1).tolist(), _PAD_MODES[mode], value)

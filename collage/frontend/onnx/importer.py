@@ -172,12 +172,7 @@ class _Importer:
             results = self._defer(node, scope)
         else:
             results = self._translated(node, inputs, scope)
-        names = list(node.output)
-        if any(names[len(results) :]):
-            raise UnsupportedOperatorError(
-                f"{describe_node(node)}: only its first {len(results)} outputs are supported"
-            )
-        for name, result in zip(names, results, strict=False):
+        for name, result in zip(node.output, results, strict=False):
             if name:
                 scope.values[name] = result
 
@@ -209,7 +204,9 @@ class _Importer:
         if (function := self._function(node, scope.opset, inputs)) is not None:
             self.refuse_unsupported(function.node, _opset(function.opset_import, scope.opset))
             return self._call_function(node, function, inputs, scope)
-        if node.op_type in EVALUATED and all(value is None or isinstance(value, tvm.ir.GenericConst) for value in inputs):
+        if node.op_type in EVALUATED and all(
+            value is None or isinstance(value, tvm.ir.GenericConst) for value in inputs
+        ):
             arrays = [value_of(value) for value in inputs]
             return [constant(array) for array in evaluate(node, arrays, scope.opset)]
         return self._convert(node, inputs, scope)
@@ -236,10 +233,17 @@ class _Importer:
         wanted = list(dict.fromkeys(value for value in outputs if isinstance(value, Deferred)))
         if not wanted:
             return outputs
+        if wanted:
+            first = describe_node(self._dependent.first)
+            raise UnsupportedOperatorError(
+                f"{first}: the shape of its result depends on data, which cannot be compiled"
+            )
         function = self._dependent.function(wanted)
         types = result_types(self._dependent.nodes[0], function, self._dependent.operands)
         call = self._builder.emit(opaque_call(function, self._dependent.operands, types), name_hint="dependent")
-        fields = [call] if len(wanted) == 1 else [self._builder.emit(relax.TupleGetItem(call, i)) for i in range(len(types))]
+        fields = (
+            [call] if len(wanted) == 1 else [self._builder.emit(relax.TupleGetItem(call, i)) for i in range(len(types))]
+        )
         known = dict(zip(wanted, fields, strict=True))
         return [known.get(value, value) if isinstance(value, Deferred) else value for value in outputs]
 
@@ -277,6 +281,10 @@ class _Importer:
     def _named(self, results: Sequence[Any], node: NodeProto) -> list[Any]:
         """Bind results to variables that are called after them in the model; those without a name there are left out."""
         names = [*node.output, *[""] * len(results)]
+        if any(node.output[len(results) :]):
+            raise UnsupportedOperatorError(
+                f"{describe_node(node)}: only its first {len(results)} outputs are supported"
+            )
         return [self._bound(v, name, node) if name else None for v, name in zip(results, names, strict=False)]
 
     def _bound(self, value: Any, name: str, node: NodeProto) -> Any:

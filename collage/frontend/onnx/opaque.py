@@ -21,6 +21,7 @@ from tvm import relax
 
 from collage.errors import UnsupportedOperatorError, last_line
 from collage.frontend.onnx.file import describe_node, read_tensor
+from collage.frontend.onnx.loop_shapes import loop_shapes
 from collage.frontend.values import constant, dtype_of, static_shape, value_of
 from collage.opaque import model_of, names_read, operator_sets, renamed, sub_graphs
 
@@ -54,6 +55,7 @@ class OpaquePart:
 
     def __init__(self, folder: Path) -> None:
         self.nodes: list[NodeProto] = []
+        self.first: NodeProto | None = None
         self._folder = folder
         self._inputs: dict[Any, str] = {}
         self._opsets: dict[str, int] = {}
@@ -69,6 +71,7 @@ class OpaquePart:
         opsets
             The model's, by domain.
         """
+        self.first = self.first or node
         self._opsets |= {domain: opsets.get(domain, 1) for domain in operator_sets([node])}
         names = {name: self._name(lookup(name)) for name in names_read(node)}
         names |= {name: self._fresh() for name in node.output if name}
@@ -152,6 +155,8 @@ def result_types(node: NodeProto, function: FunctionProto, operands: Sequence[An
         shape = [extent if isinstance(extent, int) else None for extent in info.shape]
         known = _shape(value.type.tensor_type)
         shapes.append(known if known is not None and None not in known else shape or known)  # [] also says unknown
+    if function.node[0].op_type == "Loop" and len(function.node) == 1:
+        shapes = loop_shapes(function, model) or shapes
     if any(shape is None or None in shape for shape in shapes) and not _depends_on_data(function.node):
         shapes = _sampled(session, model)
     return [_type(shape, dtype) for shape, dtype in zip(shapes, dtypes, strict=True)]
@@ -164,7 +169,9 @@ def runtime_operators() -> frozenset[tuple[str, str]]:
         return frozenset()
     from onnxruntime.capi import onnxruntime_pybind11_state as state
 
-    defined = (schema for schema in onnx.defs.get_all_schemas() if schema.has_function or schema.has_context_dependent_function)
+    defined = (
+        schema for schema in onnx.defs.get_all_schemas() if schema.has_function or schema.has_context_dependent_function
+    )
     kernels = ((kernel.domain, kernel.op_name) for kernel in state.get_all_opkernel_def())
     return frozenset((*kernels, *((schema.domain, schema.name) for schema in defined)))
 
@@ -255,4 +262,3 @@ def _type(shape: Sequence[int | None] | None, dtype: str) -> Any:
     if None in shape:
         return relax.TensorType(dtype=dtype, ndim=len(shape))
     return relax.TensorType(list(shape), dtype)
-

@@ -16,6 +16,7 @@ from collage.backends.onnx.export import (
     layers,
     movement,
     opaque,
+    quantisation,
     reduction,
     windows,
 )
@@ -32,7 +33,7 @@ from collage.backends.onnx.export.graph import GraphBuilder, Value, Values
 from collage.errors import CodegenError
 from collage.opaque import is_opaque, opaque_name
 
-_FAMILIES = (elementwise, activations, windows, layers, movement, creation, reduction, opaque)
+_FAMILIES = (elementwise, activations, windows, layers, movement, creation, reduction, quantisation, opaque)
 _TABLE = table(*(entry for family in _FAMILIES for entry in family.CONVERTERS.items()))
 
 

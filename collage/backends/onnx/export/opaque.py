@@ -34,7 +34,9 @@ def _opaque(c: Conversion) -> Value | Values:
         names.append(name)
     nodes, opset = _nodes_and_opset(function, operands)
     opsets = {entry.domain: int(entry.version) for entry in function.opset_import if entry.domain}
-    results = c.graph.splice(nodes, dict(zip(function.input, names, strict=True)), function.output, opsets | {"": opset})
+    results = c.graph.splice(
+        nodes, dict(zip(function.input, names, strict=True)), function.output, opsets | {"": opset}
+    )
     return results if len(results) > 1 else results[0]
 
 
@@ -50,7 +52,9 @@ def _nodes_and_opset(function: FunctionProto, operands: list[Any]) -> tuple[list
     try:
         return list(onnx.version_converter.convert_version(_model(function, operands), OPSET).graph.node), OPSET
     except Exception as error:  # the converter raises whatever its C++ parts raise
-        raise Unsupported(f"{', '.join(sorted(changed))} of opset {own} as opset {OPSET}: {last_line(error)}") from error
+        raise Unsupported(
+            f"{', '.join(sorted(changed))} of opset {own} as opset {OPSET}: {last_line(error)}"
+        ) from error
 
 
 def _standard(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
