@@ -132,7 +132,7 @@ def sub_graphs(node: NodeProto) -> Iterator[GraphProto]:
 
 
 def names_read(node: NodeProto) -> list[str]:
-    """The values of the scope around a node that it reads, each once: its inputs, and what its sub-graphs name of it."""
+    """The values around a node that it reads, each once: its inputs, and what its sub-graphs name besides their own."""
     read = dict.fromkeys(name for name in node.input if name)
     for graph in sub_graphs(node):
         inside = {value.name for value in (*graph.input, *graph.initializer)}

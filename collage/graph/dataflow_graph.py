@@ -28,8 +28,8 @@ class DataflowNode:
     kind
         What the node stands for.
     op
-        Operator name, such as "relax.nn.conv2d"; "onnx.LSTM" of an opaque node (`collage.opaque`); "call_tir:<PrimFunc>" for a call of a TIR function; "tuple",
-        "tuple_get", "input" or "constant" for the rest.
+        Operator name, such as "relax.nn.conv2d"; "onnx.LSTM" of an opaque node; "call_tir:<PrimFunc>"
+        for a call of a TIR function; "tuple", "tuple_get", "input" or "constant" for the rest.
     inputs
         Indices of the nodes that it reads, distinct, in argument order (constants included).
     outputs

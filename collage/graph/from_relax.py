@@ -145,8 +145,8 @@ def _constant(expr: tvm.ir.GenericConst) -> NodeSpec:
 
 
 def operator_name(call: relax.Call) -> str:
-    """The operator of a call: "relax.nn.conv2d"; "onnx.LSTM" of an opaque node; "call_tir:<PrimFunc>"; "call:<function>"
-    for a call of a Relax function.
+    """The operator of a call: "relax.nn.conv2d"; "onnx.LSTM" of an opaque node; "call_tir:<PrimFunc>";
+    "call:<function>" for a call of a Relax function.
     """
     if isinstance(call.op, tvm.ir.Op):
         if is_opaque(call):

@@ -225,7 +225,7 @@ class _Importer:
         return self._named([None if value is None else next(fields) for value in outputs], node)
 
     def _defer(self, node: NodeProto, scope: _Scope) -> list[Any]:
-        """The outputs of a node of which some have a shape that depends on data: it joins the part that has them all."""
+        """The outputs of a node whose shapes depend on data: it joins the part that has all of these."""
         return list(self._dependent.add(node, self._reader(node, scope), self._opsets(scope)))
 
     def _with_dependent(self, outputs: list[Any]) -> list[Any]:
@@ -279,7 +279,7 @@ class _Importer:
         return [result]
 
     def _named(self, results: Sequence[Any], node: NodeProto) -> list[Any]:
-        """Bind results to variables that are called after them in the model; those without a name there are left out."""
+        """Bind results to variables that are called after them in the model; those without a name are left out."""
         names = [*node.output, *[""] * len(results)]
         if any(node.output[len(results) :]):
             raise UnsupportedOperatorError(

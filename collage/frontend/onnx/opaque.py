@@ -153,8 +153,9 @@ def result_types(node: NodeProto, function: FunctionProto, operands: Sequence[An
         if dtypes[-1] not in DTYPES:
             raise UnsupportedOperatorError(f"{subject}: a result has dtype {dtypes[-1]}: not supported")
         shape = [extent if isinstance(extent, int) else None for extent in info.shape]
-        known = _shape(value.type.tensor_type)
-        shapes.append(known if known is not None and None not in known else shape or known)  # [] also says unknown
+        written = _shape(value.type.tensor_type)
+        complete = written is not None and None not in written
+        shapes.append(written if complete else shape or written)  # of what it does not know, ONNX Runtime says []
     if function.node[0].op_type == "Loop" and len(function.node) == 1:
         shapes = loop_shapes(function, model) or shapes
     if any(shape is None or None in shape for shape in shapes) and not _depends_on_data(function.node):

@@ -92,12 +92,15 @@ CASES: dict[str, Case] = {
         lambda x: (op.isnan(op.log(x)), op.isinf(op.exp(op.multiply(x, const(60, "float32")))), op.isfinite(op.log(x))),
         (f32(4, 5),),
     ),
-    "quantize": (lambda x: quantize(x, const(0.3), const(7, "uint8"), -1, "uint8"), (f32(4, 5),)),
+    "quantize": (lambda x: op.quantize(x, const(0.3, "float32"), const(7, "uint8"), -1, "uint8"), (f32(4, 5),)),
     "quantize channels": (
-        lambda x: quantize(x, const([0.3, 0.4]), const([1, -1], "int8"), 1, "int8"),
+        lambda x: op.quantize(x, const([0.3, 0.4], "float32"), const([1, -1], "int8"), 1, "int8"),
         (f32(3, 2, 5),),
     ),
-    "dequantize": (lambda x: dequantize(x, const(0.3), const(7, "int8"), -1, "float32"), (((4, 5), "int8"),)),
+    "dequantize": (
+        lambda x: op.dequantize(x, const(0.3, "float32"), const(7, "int8"), -1, "float32"),
+        (((4, 5), "int8"),),
+    ),
     "clip": (lambda x: op.clip(x, -1, 1.25), (f32(4, 5),)),
     "clip relu6": (lambda x: op.clip(x, 0, 6), (f32(4, 5),)),
     "clip below": (lambda x: op.clip(x, 0, float("inf")), (f32(4, 5),)),

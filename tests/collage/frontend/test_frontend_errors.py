@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from frontend_cases import BOOL, FLOAT, INT64, model, node, normal, save
+from frontend_cases import FLOAT, INT64, model, node, normal, save
 from onnx import TensorProto, helper
 
 from collage.errors import CollageError, FrontendError, UnboundDimensionError, UnsupportedOperatorError
