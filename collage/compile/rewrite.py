@@ -28,6 +28,7 @@ from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.description import describe_module, structure_hash
 from collage.graph.index_set import IndexSet
 from collage.graph.kinds import NodeKind
+from collage.graph.quotient import Quotient
 from collage.graph.sub_graph import SubGraph
 
 #: Operators whose legalisation makes a number of a scalar constant; FuseTIR takes no other constants inside a kernel.
@@ -229,33 +230,43 @@ class _Body:
         outputs: Sequence[int],
         composites: Sequence[tuple[str, IndexSet]],
     ) -> Any:
-        """Like `function`, with each labelled group of nodes inside a nested `Composite` function."""
-        owner = {index: number for number, (_, nodes) in enumerate(composites) for index in nodes}
-        pending = {number: len(nodes) for number, (_, nodes) in enumerate(composites)}
-        for index in inside:
-            if index not in owner:
-                self.emit(index, index in outputs)
-                continue
-            number = owner[index]
-            pending[number] -= 1
-            if pending[number] == 0:
-                self._emit_composite(*composites[number], outputs)
+        """Like `function`, with each labelled group of nodes inside a nested `Composite` function.
+
+        Raises
+        ------
+        PlanError
+            Groups need each other's results in a circle.
+        """
+        labelled = {index for _, nodes in composites for index in nodes}
+        groups = [*composites, *(("", IndexSet([index])) for index in inside if index not in labelled)]
+        reads = [[source for index in nodes for source in self.graph.nodes[index].inputs] for _, nodes in groups]
+        order = Quotient([nodes for _, nodes in groups], reads).order
+        if len(order) < len(groups):
+            raise PlanError(f"patterns {', '.join(label for label, _ in composites)} need each other's results")
+        for label, nodes in (groups[position] for position in order):
+            if label:
+                self._emit_composite(label, nodes, outputs)
+            else:
+                self.emit(nodes.first, nodes.first in outputs)
         return self._close(params, outputs)
 
     def _emit_composite(self, label: str, nodes: IndexSet, escaping: Sequence[int]) -> None:
+        """Call a function of the nodes; of several results it returns a tuple, which is taken apart."""
         sub_graph = SubGraph(self.graph, nodes)
         inputs, outputs = ordered_inputs(sub_graph), ordered_outputs(sub_graph)
-        if len(outputs) != 1:
-            raise PlanError(
-                f"pattern {label} over nodes {nodes!r} has {len(outputs)} results; library patterns have one"
-            )
         inner = _Body(self.graph)
         function = inner.function(inner.parameters(inputs), nodes, outputs).with_attr("Composite", label)
         local = relax.Var("local_func", function_type(function))
-        var = _variable(self.graph.nodes[outputs[0]].var, outputs[0] in escaping)
         self.bindings.append(relax.VarBinding(local, function))
-        self.bindings.append(relax.VarBinding(var, relax.Call(local, [self.values[i] for i in inputs])))
-        self.values[outputs[0]] = var
+        call = relax.Call(local, [tensor for i in inputs for tensor in _tensors(self.values[i])])
+        results = [call]
+        if len(outputs) > 1:
+            packed = relax.DataflowVar("results", function.ret_ty)
+            self.bindings.append(relax.VarBinding(packed, call))
+            results = [relax.TupleGetItem(packed, position) for position in range(len(outputs))]
+        for index, result in zip(outputs, results, strict=True):
+            self.values[index] = _variable(self.graph.nodes[index].var, index in escaping)
+            self.bindings.append(relax.VarBinding(self.values[index], result))
 
     def _close(self, params: list[Any], outputs: Sequence[int]) -> Any:
         results = [self.values[index] for index in outputs]
@@ -334,6 +345,15 @@ def _parameters(name: str, ty: Any, params: list[Any]) -> Any:
         return relax.Tuple([_parameters(f"{name}_{i}", field, params) for i, field in enumerate(ty.fields)])
     params.append(relax.Var(name, ty))
     return params[-1]
+
+
+def _tensors(value: Any) -> Iterator[Any]:
+    """The tensors in what stands for a value: `_parameters`, backwards."""
+    if isinstance(value, relax.Tuple):
+        for field in value.fields:
+            yield from _tensors(field)
+    else:
+        yield value
 
 
 def _variable(old: Any, escapes: bool) -> Any:

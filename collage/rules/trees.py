@@ -23,6 +23,9 @@ from collage.rules.host import needs_backend
 from collage.rules.pattern_rule import DFPatternPartitionRule, PatternMatch
 from collage.rules.regions import RegionPartitionRule
 
+#: What most library functions give: one tensor, and nothing of what led to it.
+ONE_RESULT = SubGraphConfig(max_exits=1, allow_taps=False)
+
 
 def native_rule(max_depth: int = 4, max_per_exit: int = 32) -> PartitionRule:
     """Native (TVM): OnlyValid(1 exit, no taps, depth) > Combine(kind table, tuples) > OpCallByKind; opaque calls alone.
@@ -44,18 +47,22 @@ def native_rule(max_depth: int = 4, max_per_exit: int = 32) -> PartitionRule:
     return FilterPartitionRule(UnionPartitionRule(fused, OpPredicatePartitionRule(_is_opaque_call)), _is_native_work)
 
 
-def library_rule(patterns: Iterable[tuple[str, Any, Callable[[PatternMatch], bool] | None]]) -> PartitionRule:
+def library_rule(
+    patterns: Iterable[tuple[str, Any, Callable[[PatternMatch], bool] | None]],
+    config: SubGraphConfig = ONE_RESULT,
+) -> PartitionRule:
     """Library (oneDNN, cuDNN, ...): Primitive > OnlyValid(1 exit, no taps) > Union > Composite(label) > DFPattern.
 
     Parameters
     ----------
     patterns
         (label, `tvm.relax.dpl` pattern, check of a `PatternMatch` or None).
+    config
+        Limits of a match. Where it allows several exits, a `Composite` function returns a tuple of them.
     """
     labelled = (
         CompositePartitionRule(label, DFPatternPartitionRule(pattern, check)) for label, pattern, check in patterns
     )
-    config = SubGraphConfig(max_exits=1, allow_taps=False)
     return PrimitivePartitionRule(OnlyValidPartitionRule(UnionPartitionRule(*labelled), config))
 
 
