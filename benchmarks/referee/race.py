@@ -94,11 +94,16 @@ class Repetition:
 
 
 def race(
-    model: Path, entries: Sequence[Entry], terms: Terms, progress: Callable[[str], None] = lambda line: None
+    model: Path,
+    entries: Sequence[Entry],
+    terms: Terms,
+    progress: Callable[[str], None] = lambda line: None,
+    inputs: Mapping[str, np.ndarray] | None = None,
 ) -> list[Repetition]:
-    """Race them, each repetition with fresh processes.
+    """Race them, each repetition with fresh processes; without rounds, outputs are compared and nothing else.
 
-    A contestant that cannot be loaded, or ends in the middle, is left out of the repetition, which says why.
+    A contestant that cannot be loaded, or ends in the middle, is left out of the repetition, which says why. `inputs`
+    are by name, in the graph's order; None makes random ones for each repetition.
 
     Raises
     ------
@@ -110,13 +115,13 @@ def race(
     for number, seed in enumerate(terms.seeds, 1):
         progress(f"{model.name}: repetition {number} of {len(terms.seeds)}")
         with tempfile.TemporaryDirectory(prefix="referee-") as folder, ExitStack() as stack:
-            inputs = Path(folder) / "inputs.npz"
-            np.savez(inputs, **random_inputs(proto, seed))  # type: ignore[arg-type]
+            values = Path(folder) / "inputs.npz"
+            np.savez(values, **(inputs or random_inputs(proto, seed)))  # type: ignore[arg-type]
             repetition = Repetition(seed, datetime.now(timezone.utc).isoformat(timespec="seconds"))
             contestants = []
             for entry in entries:
                 with repetition.leaving_out(entry.name):
-                    contestant = Contestant.start(entry, inputs, terms.threads)
+                    contestant = Contestant.start(entry, values, terms.threads)
                     stack.callback(contestant.close)
                     contestants.append(contestant)
                     repetition.facts[entry.name] = {"kind": entry.kind, "file": entry.file.name, **contestant.facts}
@@ -164,8 +169,8 @@ def _compare(contestants: Sequence[Contestant], folder: Path, repetition: Repeti
 
 
 def errors(outputs: Mapping[str, Sequence[np.ndarray]], expected: Sequence[np.ndarray]) -> dict[str, float]:
-    """The largest error of each contestant, relative to the largest value of each output; infinite where it is not a
-    number, or an output has another shape or is missing.
+    """The largest error of each contestant, relative to the largest value of each output; infinite where an output has
+    another shape or is missing, or is not a number where the expected one is.
     """
     return {name: _largest(found, expected) for name, found in outputs.items()}
 
@@ -175,7 +180,8 @@ def _largest(found: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> flo
         return float("inf")
     largest = 0.0
     for ours, right in zip(found, expected, strict=True):
-        scale = float(np.abs(right).max(initial=0.0)) or 1.0
-        error = float(np.abs(ours - right).max(initial=0.0)) / scale
+        unequal = (ours != right) & ~(np.isnan(ours) & np.isnan(right))  # equal infinities have no difference
+        scale = float(np.abs(right[np.isfinite(right)]).max(initial=0.0)) or 1.0
+        error = float(np.abs(ours[unequal] - right[unequal]).max(initial=0.0)) / scale
         largest = max(largest, error if np.isfinite(error) else float("inf"))
     return largest

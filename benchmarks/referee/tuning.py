@@ -83,7 +83,14 @@ def ships(plan: Mapping[str, Any]) -> dict[str, int]:
     return dict(used.most_common())
 
 
-def tune(model: Path, library: Path, records: Path, options: Sequence[str], checkout: Checkout | None = None) -> Tuned:
+def tune(
+    model: Path,
+    library: Path,
+    records: Path,
+    options: Sequence[str],
+    checkout: Checkout | None = None,
+    limit_s: float | None = None,
+) -> Tuned:
     """Run `collage tune MODEL -o LIBRARY`.
 
     Parameters
@@ -94,20 +101,26 @@ def tune(model: Path, library: Path, records: Path, options: Sequence[str], chec
         More of the command's options.
     checkout
         The tree to run; None is this one.
+    limit_s
+        Seconds that it may take.
 
     Raises
     ------
     TuningError
-        The command failed.
+        The command failed, or took too long.
     """
     checkout = checkout or Checkout()
     plan = library.with_suffix(".plan.json")
     files = [str(model.resolve()), "-o", str(library.resolve()), "--plan", str(plan.resolve())]
     command = [sys.executable, "-m", "collage.cli.main", "tune", *files, "--records", str(records.resolve()), *options]
     begin = time.monotonic()
-    done = subprocess.run(
-        command, cwd=checkout.root, env=checkout.environment(), capture_output=True, text=True, check=False
-    )
+    environment = checkout.environment()
+    try:
+        done = subprocess.run(
+            command, cwd=checkout.root, env=environment, capture_output=True, text=True, timeout=limit_s, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise TuningError(f"tuning {model.name} took more than {limit_s:.0f} s") from error
     seconds = time.monotonic() - begin
     if done.returncode:
         last = (done.stderr.strip() or done.stdout.strip()).splitlines()[-5:]

