@@ -95,9 +95,21 @@ def _same_type(value: Any, scope: Scope) -> Any:
         steps = value.args[4] if len(value.args) > 4 else None
         if steps is None or all(int(step) == 1 for step in steps.fields):
             return value.args[0]
-    if call_to(value, "relax.concat") and isinstance(value.args[0], relax.Tuple) and len(value.args[0].fields) == 1:
-        return value.args[0].fields[0]
     return None
+
+
+def _concat(value: Any, scope: Scope) -> Any:
+    """What has no elements adds nothing, and one tensor is what it is.
+
+    TVM 0.27 writes constants without elements to a file that it cannot read.
+    """
+    if not call_to(value, "relax.concat") or not isinstance(value.args[0], relax.Tuple):
+        return None
+    fields = list(value.args[0].fields)
+    kept = [field for field in fields if 0 not in (static_shape(field.ty) or ())] or fields[:1]
+    if len(kept) == 1:
+        return kept[0] if _types_agree(value, kept[0]) else None
+    return op.concat(kept, value.attrs.axis) if len(kept) < len(fields) else None
 
 
 def _types_agree(left: Any, right: Any) -> bool:
@@ -194,7 +206,6 @@ def _narrow(argument: Any, scope: Scope) -> Any:
     return argument
 
 
-#: In no particular order: they are applied until none applies.
 def _tile(value: Any, scope: Scope) -> Any:
     """Along each axis that is repeated, a look-up of known places.
 
@@ -214,12 +225,14 @@ def _tile(value: Any, scope: Scope) -> Any:
     return result
 
 
+#: In no particular order: they are applied until none applies.
 SIMPLIFICATIONS: tuple[Rule, ...] = (
     _projection,
     _bound_tuple,
     _dropout,
     _reshape,
     _same_type,
+    _concat,
     _permutation,
     _clamp,
     _neutral,

@@ -245,6 +245,15 @@ def test_what_changes_nothing_goes() -> None:
     assert operators(check(model(nodes, X, {"y": FLOAT}, weights), {"x": normal(2, 3, 4, 5)})) == {"nn.relu": 1}
 
 
+@pytest.mark.parametrize(("parts", "left"), [(["none", "r", "none"], 0), (["r", "none", "x"], 1)])
+def test_what_is_empty_adds_nothing_to_a_concatenation(parts: list[str], left: int) -> None:
+    nodes = [node("Relu", ["x"], ["r"]), node("Concat", parts, ["y"], axis=1)]
+    proto = model(nodes, {"x": (FLOAT, (1, 4))}, {"y": FLOAT}, {"none": np.zeros((1, 0), "float32")})
+    mod = check(proto, {"x": normal(1, 4)})
+    assert operators(mod) == {"nn.relu": 1, **({"concat": 1} if left else {})}
+    assert "GenericConst" not in str(mod["main"])
+
+
 def test_a_reversing_slice_is_no_identity() -> None:
     weights = {"s": np.array([-1]), "e": np.array([-9]), "a": np.array([3]), "k": np.array([-1])}
     proto = model([node("Slice", ["x", "s", "e", "a", "k"], ["y"])], X, {"y": FLOAT}, weights)
