@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from collage.errors import UnsupportedOperatorError as UnsupportedOperatorError
     from collage.estimate import CostEstimator as CostEstimator
     from collage.estimate import Workload as Workload
+    from collage.frontend import batch_shapes as batch_shapes
     from collage.frontend import load as load
     from collage.graph.candidates import CandidatePartition as CandidatePartition
     from collage.graph.dataflow_graph import DataflowGraph as DataflowGraph
@@ -43,19 +44,24 @@ if TYPE_CHECKING:
     from collage.graph.sub_graph import SubGraph as SubGraph
     from collage.partitioner import partition as partition
     from collage.plan import Plan as Plan
+    from collage.plan_set import PlanSet as PlanSet
     from collage.progress import Reporter as Reporter
     from collage.rules.base import PartitionRule as PartitionRule
     from collage.search import Partitioning as Partitioning
     from collage.search import Searcher as Searcher
     from collage.search import SearchProblem as SearchProblem
+    from collage.several_shapes import partition_shapes as partition_shapes
     from collage.transform import CollagePartition as CollagePartition
 
 __version__ = "0.1.0"
 
 _EXPORTS = {
     "load": "collage.frontend",
+    "batch_shapes": "collage.frontend",
     "partition": "collage.partitioner",
+    "partition_shapes": "collage.several_shapes",
     "Plan": "collage.plan",
+    "PlanSet": "collage.plan_set",
     "CollagePartition": "collage.transform",
     "Backend": "collage.backends.base",
     "Availability": "collage.backends.base",

@@ -27,7 +27,7 @@ from collage.deployed.protocol import EndToEnd
 from collage.deployed.rivals import rivals_of
 from collage.effort import Effort
 from collage.estimate import CostEstimator
-from collage.frontend import load
+from collage.frontend import input_specs, load
 from collage.frontend.source import notes_of, onnx_file
 from collage.graph.candidates import CandidateSet
 from collage.graph.dataflow_graph import DataflowGraph
@@ -198,6 +198,7 @@ def partition(
             versions={name: backend.version() for name, backend in chosen.items()},
             threads=threads,
             device=device,
+            inputs={spec.name: spec.shape for spec in input_specs(module)},
             searched_cost=decision.searched.cost,
             greedy_loss=greedy_loss(searched),
             lower_bound=decision.searched.lower_bound,

@@ -85,7 +85,7 @@ class Plan(PlanData, frozen=True, kw_only=True, rename={"backends": "instances"}
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-compatible; `save` writes it."""
-        return file.to_dict(self._data())
+        return file.to_dict(self.data())
 
     def save(self, path: str | Path) -> None:
         """Write the plan as JSON; what is at `path` stays whole until the new file is complete.
@@ -95,9 +95,10 @@ class Plan(PlanData, frozen=True, kw_only=True, rename={"backends": "instances"}
         PlanError
             The file cannot be written.
         """
-        file.write(self._data(), Path(path))
+        file.write(self.data(), Path(path))
 
-    def _data(self) -> PlanData:
+    def data(self) -> PlanData:
+        """What is written: the plan without the network and the backends."""
         return PlanData(**{name: getattr(self, name) for name in PlanData.__struct_fields__})
 
     @classmethod
@@ -110,8 +111,11 @@ class Plan(PlanData, frozen=True, kw_only=True, rename={"backends": "instances"}
             The file is missing, is not a plan, is of another version, or is for another network; or it was edited into
             something that is not a cover, or names a backend that there is not.
         """
-        source = Path(path)
-        data = file.read(source)
+        return cls.of(file.read(Path(path)), module, Path(path))
+
+    @classmethod
+    def of(cls, data: PlanData, module: Any, source: Path) -> Plan:
+        """The plan that `source` holds, for `module`; raises PlanError as `load` does."""
         module = for_device(module, data.device)
         if data.network != structure_hash(describe_module(module)):
             raise PlanError(f"{source}: the plan is for another network (its structure differs): tune this one")

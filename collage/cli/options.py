@@ -30,6 +30,23 @@ Shapes = Annotated[
         "--shape", metavar="INPUT=N,N,...", help="Shape of an input with dynamic dimensions; may be repeated."
     ),
 ]
+ShapeLists = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--shapes",
+        metavar="'INPUT=N,N,... INPUT=...'",
+        help="Shapes of one call; repeated, the model is tuned for each, and one file runs all of them.",
+    ),
+]
+Batches = Annotated[
+    str | None,
+    typer.Option(
+        "--batch",
+        metavar="N,N,...",
+        help="Tune for each of these extents of the inputs' dynamic first dimensions, as --shapes does.",
+        show_default=False,
+    ),
+]
 Parameters = Annotated[
     list[str] | None,
     typer.Option(
@@ -45,7 +62,23 @@ Device = Annotated[str, typer.Option(metavar="cpu|cuda", help="What networks are
 Verbose = Annotated[bool, typer.Option("--verbose", help="Show what the libraries print, and tracebacks.")]
 
 
-def parse_shapes(texts: Sequence[str] | None) -> dict[str, tuple[int, ...]]:
+def parse_shape_lists(texts: Sequence[str] | None) -> list[dict[str, tuple[int, ...]]]:
+    """`["ids=1,64 mask=1,64"]` -> `[{"ids": (1, 64), "mask": (1, 64)}]`. Raises typer.BadParameter."""
+    return [parse_shapes(text.replace(";", " ").split(), "--shapes") for text in texts or ()]
+
+
+def parse_batches(text: str | None) -> list[int]:
+    """`"1,8"` -> `[1, 8]`; none of None. Raises typer.BadParameter."""
+    try:
+        batches = [int(number) for number in text.split(",")] if text is not None else []
+    except ValueError:
+        batches = [0]
+    if any(batch < 1 for batch in batches):
+        raise typer.BadParameter(f"{text!r} does not read like 1,8,32", param_hint="--batch")
+    return batches
+
+
+def parse_shapes(texts: Sequence[str] | None, option: str = "--shape") -> dict[str, tuple[int, ...]]:
     """`["input=1,3,224,224"]` -> `{"input": (1, 3, 224, 224)}`. Raises typer.BadParameter."""
     shapes: dict[str, tuple[int, ...]] = {}
     for text in texts or ():
@@ -55,9 +88,9 @@ def parse_shapes(texts: Sequence[str] | None) -> dict[str, tuple[int, ...]]:
         except ValueError:
             shape = (0,)
         if not separator or not name or any(extent < 1 for extent in shape):
-            raise typer.BadParameter(f"{text!r} does not read like input=1,3,224,224", param_hint="--shape")
+            raise typer.BadParameter(f"{text!r} does not read like input=1,3,224,224", param_hint=option)
         if name in shapes:
-            raise typer.BadParameter(f"input {name!r} is given twice", param_hint="--shape")
+            raise typer.BadParameter(f"input {name!r} is given twice", param_hint=option)
         shapes[name] = shape
     return shapes
 

@@ -15,6 +15,7 @@ from collage.cli.tune import native_backend, tuning_folder
 
 if TYPE_CHECKING:
     from collage.plan import Plan
+    from collage.plan_set import PlanSet
 
 _PlanFile = Annotated[
     Path, typer.Argument(metavar="PLAN.json", help="A plan that `collage tune` wrote.", show_default=False)
@@ -57,26 +58,40 @@ def report(
     shapes = parse_shapes(shape)
     require_writable({"--html": html}, {"the model": model, "the plan": plan})
     with quiet(verbose):
+        from collage.plan import Plan
+
         found = _load(plan, model, shapes, None)
+    plans = [found] if isinstance(found, Plan) else found.plans
     if html is None:
         from collage.report.summary import print_summary
 
-        print_summary(found)
+        print_summary(*plans)
     else:
         from collage.report.html import write_html
 
-        write_html(found, html, model.name)
+        write_html(plans, html, model.name)
         print(f"Wrote {html}")
 
 
-def _load(path: Path, model: Path, shapes: dict[str, tuple[int, ...]], records: Path | None) -> Plan:
-    """The plan, with TVM's kernels scheduled from the tuning records beside the records database."""
+def _load(path: Path, model: Path, shapes: dict[str, tuple[int, ...]], records: Path | None) -> Plan | PlanSet:
+    """The plan, or the plans for several shapes, with TVM's kernels scheduled from the tuning records beside the
+    records database.
+    """
     from collage.frontend import load
     from collage.plan import Plan
+    from collage.plan_set import PlanSet
+    from collage.planned.file import is_set
     from collage.records import default_path
 
-    plan = Plan.load(path, load(model, shapes))
-    native = native_backend(plan.device, tuning_folder(records or default_path(), plan.device))
-    if native.name not in plan.backends:
-        return plan
-    return replace(plan, backends={**plan.backends, native.name: native})
+    def scheduled(plan: Plan) -> Plan:
+        native = native_backend(plan.device, tuning_folder(records or default_path(), plan.device))
+        if native.name not in plan.backends:
+            return plan
+        return replace(plan, backends={**plan.backends, native.name: native})
+
+    if not is_set(path):
+        return scheduled(Plan.load(path, load(model, shapes)))
+    if shapes:
+        raise typer.BadParameter("the file has plans for several shapes, and says which", param_hint="--shape")
+    found = PlanSet.load(path, model)
+    return PlanSet(found.model, tuple(map(scheduled, found.plans)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Annotated
@@ -11,13 +12,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from collage.cli.exits import guarded
-from collage.cli.options import Verbose, parse_files, require_writable
+from collage.cli.options import Shapes, Verbose, parse_files, parse_shapes, require_writable
 from collage.cli.terminal import quiet
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from collage.runtime import CompiledModel, TensorSpec
+    from collage.runtime import CompiledModel, ModelSet, TensorSpec
 
 _Compiled = Annotated[Path, typer.Argument(metavar="MODEL.so", help="A compiled model.", show_default=False)]
 _Files = Annotated[
@@ -34,25 +35,28 @@ def run(
     model: _Compiled,
     random: Annotated[bool, typer.Option("--random", help="Make up the inputs that are not given.")] = False,
     input: _Files = None,
+    shape: Shapes = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Refuse shapes that were not tuned.")] = False,
     output: _Archive = None,
     repeat: Annotated[int, typer.Option(min=0, help="Run this many times more, and print the latency.")] = 0,
     seed: Annotated[int, typer.Option(help="Of the random inputs.")] = 0,
     verbose: Verbose = False,
 ) -> None:
     """Run a compiled model."""
-    files = parse_files(input)
+    files, shapes = parse_files(input), parse_shapes(shape)
     require_writable({"--output": output}, {"the model": model, **{f"--input {n}": p for n, p in files.items()}})
     with quiet(verbose):
         import collage.runtime
 
-        loaded = collage.runtime.load(model)
-    values = _inputs(loaded.inputs, files, seed if random else None)
+        loaded = collage.runtime.load(model, strict)
+        models = loaded.models if isinstance(loaded, collage.runtime.ModelSet) else [loaded]
+    values = _inputs([each.inputs for each in models], files, shapes, seed if random else None)
     results = loaded(*values)
     outputs = results if isinstance(results, tuple) else (results,)
-    for spec in loaded.inputs:
-        print(f"input   {spec}")
+    for spec, array in zip(loaded.inputs, values, strict=True):
+        print(f"input   {replace(spec, shape=array.shape)}")
     for spec, array in zip(loaded.outputs, outputs, strict=True):
-        print(f"output  {spec}{_range(array)}")
+        print(f"output  {replace(spec, shape=array.shape)}{_range(array)}")
     if output is not None:
         _save(output, {spec.name: array for spec, array in zip(loaded.outputs, outputs, strict=True)})
         print(f"Wrote {output}")
@@ -60,17 +64,31 @@ def run(
         print(f"latency {_latency(loaded, values, repeat)}")
 
 
-def _inputs(specs: Sequence[TensorSpec], files: Mapping[str, Path], seed: int | None) -> list[np.ndarray]:
-    """The value of each input: from its file, else random when there is a seed."""
+def _inputs(
+    choices: Sequence[Sequence[TensorSpec]],
+    files: Mapping[str, Path],
+    shapes: Mapping[str, tuple[int, ...]],
+    seed: int | None,
+) -> list[np.ndarray]:
+    """The value of each input: from its file, else random when there is a seed. Shapes that are not given are those of
+    the first choice that agrees with the others.
+    """
     from collage.errors import ModelInputError
 
-    unknown = sorted(set(files) - {spec.name for spec in specs})
+    specs = choices[0]
+    unknown = sorted({*files, *shapes} - {spec.name for spec in specs})
     if unknown:
         raise ModelInputError(f"the model has no input {', '.join(unknown)}; it takes {', '.join(map(str, specs))}")
     missing = [str(spec) for spec in specs if spec.name not in files]
     if missing and seed is None:
         raise ModelInputError(f"no value for {', '.join(missing)}: give --input NAME=FILE.npy, or --random")
-    return [_read(files[spec.name], spec) if spec.name in files else _random(spec, seed or 0) for spec in specs]
+    values = {spec.name: _read(files[spec.name], spec) for spec in specs if spec.name in files}
+    given = {**shapes, **{name: value.shape for name, value in values.items()}}
+    agreeing = (each for each in choices if all(given.get(spec.name, spec.shape) == spec.shape for spec in each))
+    for spec in next(agreeing, specs):
+        if spec.name not in values:
+            values[spec.name] = _random(replace(spec, shape=given.get(spec.name, spec.shape)), seed or 0)
+    return [values[spec.name] for spec in specs]
 
 
 def _read(path: Path, spec: TensorSpec) -> np.ndarray:
@@ -119,7 +137,7 @@ def _save(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
         raise CollageError(f"{path}: cannot write the outputs: {error.strerror or error}") from error
 
 
-def _latency(model: CompiledModel, values: Sequence[np.ndarray], repeat: int) -> str:
+def _latency(model: CompiledModel | ModelSet, values: Sequence[np.ndarray], repeat: int) -> str:
     """Median over `repeat` runs, and the middle half, in milliseconds. The first run has warmed up."""
     samples = []
     for _ in range(repeat):

@@ -6,22 +6,26 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from collage.cli.exits import guarded
 from collage.cli.options import (
+    Batches,
     Device,
     Html,
     Model,
     Output,
     Parameters,
     Records,
+    ShapeLists,
     Shapes,
     Verbose,
+    parse_batches,
     parse_names,
     parse_parameters,
+    parse_shape_lists,
     parse_shapes,
     require_writable,
 )
@@ -29,6 +33,8 @@ from collage.cli.terminal import quiet
 
 if TYPE_CHECKING:
     from collage.backends.base import Backend
+    from collage.plan import Plan
+    from collage.plan_set import PlanSet
 
 _Backends = Annotated[
     str | None,
@@ -77,6 +83,8 @@ def tune(
     records: Records = None,
     threads: _Threads = None,
     shape: Shapes = None,
+    shapes: ShapeLists = None,
+    batch: Batches = None,
     plan: _Plan = None,
     report: Html = None,
     tune_trials: _Trials = 0,
@@ -97,7 +105,8 @@ def tune(
 ) -> None:
     """Find which backend should run which part of a network, and compile it."""
     plan_path = plan or output.with_suffix(".plan.json")
-    shapes, names = parse_shapes(shape), parse_names(backends, "--backends")
+    fixed, names = parse_shapes(shape), parse_names(backends, "--backends")
+    several, batches = parse_shape_lists(shapes), parse_batches(batch)
     parameters = parse_parameters(parameter)
     require_writable(
         {"--output": output, "--plan": plan_path, "--report": report}, {"the model": model, "the records": records}
@@ -108,45 +117,59 @@ def tune(
 
         import_tvm_without_torch()  # an ONNX file has no use for PyTorch, which takes seconds
         from collage.cli.progress_bar import ProgressBar, duration
+        from collage.frontend import batch_shapes
         from collage.partitioner import partition
         from collage.records import RecordDatabase, default_path
+        from collage.several_shapes import partition_shapes
 
         path = records or default_path()
         with RecordDatabase(path) as database:
             before = database.stats().by_kind
         reporter = ProgressBar(terminal)
+        options: dict[str, Any] = {
+            "backends": configured_backends(names, path, tune_trials, device),
+            "searcher": searcher,
+            "estimator": estimator,
+            "device": device,
+            "records": path,
+            "threads": threads,
+            "confirm_end_to_end": confirm,
+            "effort": effort,
+            "correction_rounds": correction_rounds,
+            "budget_s": budget,
+            "seed": seed,
+            "searcher_parameters": parameters["searcher"],
+            "estimator_parameters": parameters["estimator"],
+            "reporter": reporter,
+        }
+        found: Plan | PlanSet
         try:
-            found = partition(
-                model,
-                configured_backends(names, path, tune_trials, device),
-                searcher,
-                estimator,
-                device=device,
-                records=path,
-                threads=threads,
-                shapes=shapes,
-                confirm_end_to_end=confirm,
-                effort=effort,
-                correction_rounds=correction_rounds,
-                budget_s=budget,
-                seed=seed,
-                searcher_parameters=parameters["searcher"],
-                estimator_parameters=parameters["estimator"],
-                reporter=reporter,
-            )
+            if several or batches:
+                wanted: list[Any] = [{**fixed, **each} for each in several] or [fixed]
+                if batches:
+                    wanted = [batched for each in wanted for batched in batch_shapes(model, batches, each)]
+                found = partition_shapes(model, wanted, **options)
+            else:
+                found = partition(model, shapes=fixed, **options)
             found.save(plan_path)
             reporter.stage("compiling")
-            found.compile().export(output)
+            compiled = found.compile()
+            compiled.export(output)
         finally:
             reporter.close()
         with RecordDatabase(path) as database:
             measured = _difference(before, database.stats().by_kind)
+    from collage.compile.model_set import CompiledSet
+    from collage.plan import Plan
     from collage.report.html import write_html
     from collage.report.summary import print_summary
 
-    print_summary(found)
+    plans = [found] if isinstance(found, Plan) else found.plans
+    print_summary(*plans)
     if report is not None:
-        write_html(found, report, model.name)
+        write_html(plans, report, model.name)
+    if isinstance(compiled, CompiledSet):
+        print(compiled.description(output))
     print(f"Measured now: {measured} (records: {path}); {duration(time.monotonic() - started)}")
     written = ", ".join(str(p) for p in (output, plan_path, report) if p is not None)
     print(f"Wrote {written}")

@@ -13,8 +13,8 @@ Canonical Relax is what every later step may rely on:
 
 from __future__ import annotations
 
-from collage.frontend.load import load
+from collage.frontend.load import batch_shapes, input_shapes, load
 from collage.frontend.values import input_specs, output_specs
 from collage.runtime.tensor_spec import TensorSpec
 
-__all__ = ["TensorSpec", "input_specs", "load", "output_specs"]
+__all__ = ["TensorSpec", "batch_shapes", "input_shapes", "input_specs", "load", "output_specs"]

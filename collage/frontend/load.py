@@ -16,9 +16,18 @@ from collage.frontend.onnx.file import OnnxSource, read_onnx
 from collage.frontend.onnx.importer import import_onnx
 from collage.frontend.passes.canonical import canonicalise
 from collage.frontend.passes.layout import for_device
-from collage.frontend.shapes import Shape, bind_relax_shapes, declared_onnx_inputs, shape_notes
+from collage.frontend.shapes import (
+    Shape,
+    bind_relax_shapes,
+    bind_shapes,
+    declared_onnx_inputs,
+    declared_relax_inputs,
+    shape_notes,
+    with_batch,
+)
 from collage.frontend.source import NOTES, SOURCE, notes_of
 from collage.frontend.torch_program import import_torch, is_exported_program
+from collage.frontend.values import input_specs
 
 
 def load(
@@ -47,9 +56,9 @@ def load(
     FrontendError
         The model is missing, corrupt or inconsistent; `shapes` contradicts it; a shape depends on data.
     """
-    wanted = {name: tuple(int(extent) for extent in shape) for name, shape in (shapes or {}).items()}
+    wanted = _wanted(shapes)
     source = _onnx_source(model)
-    imported = _imported(model, wanted) if source is None else import_onnx(source, wanted)
+    imported = bind_relax_shapes(_relax(model), wanted) if source is None else import_onnx(source, wanted)
     module = for_device(canonicalise(imported), device)
     notes = notes_of(model) if isinstance(model, tvm.IRModule) else ()
     if source is not None:
@@ -63,17 +72,60 @@ def load(
     return module
 
 
+def input_shapes(model: Any, shapes: Mapping[str, Sequence[int]] | None = None) -> dict[str, Shape]:
+    """The shapes that all inputs have when `load` is given these; the network itself is not imported.
+
+    Raises
+    ------
+    UnboundDimensionError, FrontendError
+        As of `load`.
+    """
+    source = _onnx_source(model)
+    if source is not None:
+        return bind_shapes(declared_onnx_inputs(source.model.graph), _wanted(shapes))
+    return {spec.name: spec.shape for spec in input_specs(bind_relax_shapes(_relax(model), _wanted(shapes)))}
+
+
+def batch_shapes(
+    model: Any, batches: Sequence[int], shapes: Mapping[str, Sequence[int]] | None = None
+) -> list[dict[str, Shape]]:
+    """For each batch the shapes of all inputs, in which every dynamic first dimension is the batch.
+
+    Parameters
+    ----------
+    model
+        What `load` takes.
+    batches
+        Numbers of samples.
+    shapes
+        For the other dynamic dimensions; the first extent of a shape that is given here is not used where it is
+        dynamic.
+
+    Raises
+    ------
+    UnboundDimensionError, FrontendError
+        As of `load`; also when no input has a dynamic first dimension.
+    """
+    source = _onnx_source(model)
+    declared = declared_relax_inputs(_relax(model)) if source is None else declared_onnx_inputs(source.model.graph)
+    return [with_batch(declared, batch, _wanted(shapes)) for batch in batches]
+
+
+def _wanted(shapes: Mapping[str, Sequence[int]] | None) -> dict[str, Shape]:
+    return {name: tuple(int(extent) for extent in shape) for name, shape in (shapes or {}).items()}
+
+
 def _onnx_source(model: Any) -> OnnxSource | None:
     if isinstance(model, (str, os.PathLike)):
         return read_onnx(Path(model))
     return OnnxSource(model, Path("."), "the ONNX model") if isinstance(model, onnx.ModelProto) else None
 
 
-def _imported(model: Any, wanted: Mapping[str, Shape]) -> tvm.IRModule:
+def _relax(model: Any) -> tvm.IRModule:
     if isinstance(model, tvm.IRModule):
-        return bind_relax_shapes(model, wanted)
+        return model
     if is_exported_program(model):
-        return bind_relax_shapes(import_torch(model), wanted)
+        return import_torch(model)
     raise FrontendError(
         f"cannot load a network from a {type(model).__module__}.{type(model).__qualname__}; "
         "expected the path of an ONNX file, an onnx.ModelProto, a torch.export.ExportedProgram or a Relax IRModule"

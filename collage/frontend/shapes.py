@@ -112,6 +112,33 @@ def _bound(declaration: DeclaredInput, shapes: Mapping[str, Shape], extents: Map
     return tuple(result)
 
 
+def with_batch(inputs: Sequence[DeclaredInput], batch: int, shapes: Mapping[str, Shape]) -> dict[str, Shape]:
+    """A static shape for each input, in which every dynamic first dimension is `batch`.
+
+    A name that a dynamic first dimension has is the batch's elsewhere, too, as in the state of a recurrent layer; a
+    name that one input has twice means nothing.
+
+    Raises
+    ------
+    UnboundDimensionError, FrontendError
+        As `bind_shapes`; also when no input has a dynamic first dimension.
+    """
+    first = [i.dimensions[0] for i in inputs if i.dimensions and not isinstance(i.dimensions[0], int)]
+    if not first:
+        raise FrontendError("no input has a dynamic first dimension, so that the model has one batch only")
+    names = {n for n in first if n is not None and all((i.dimensions or ()).count(n) <= 1 for i in inputs)}
+    places = {
+        i.name: [k for k, d in enumerate(i.dimensions or ()) if d in names or (k == 0 and not isinstance(d, int))]
+        for i in inputs
+    }
+
+    def batched(name: str, extents: Sequence[Any]) -> tuple[Any, ...]:
+        return tuple(batch if k in places.get(name, ()) else extent for k, extent in enumerate(extents))
+
+    declared = [i if i.dimensions is None else DeclaredInput(i.name, batched(i.name, i.dimensions)) for i in inputs]
+    return bind_shapes(declared, {name: batched(name, shape) for name, shape in shapes.items()})
+
+
 def declared_onnx_inputs(graph: onnx.GraphProto) -> list[DeclaredInput]:
     """The true inputs of an ONNX graph: old IR versions list the initializers among them."""
     constants = {tensor.name for tensor in graph.initializer} | {
@@ -150,15 +177,20 @@ def bind_relax_shapes(mod: tvm.IRModule, shapes: Mapping[str, Shape]) -> tvm.IRM
                 variables.setdefault(extent, given)
     if variables:
         mod = relax.transform.BindSymbolicVars(variables, "main")(mod)
-    declared = [
-        DeclaredInput(name, None if extents is None else tuple(_relax_dimension(extent) for extent in extents))
-        for name, extents in _relax_inputs(mod)
-    ]
+    declared = declared_relax_inputs(mod)
     bind_shapes(declared, shapes)
     for declaration in declared:
         if declaration.dimensions is None:
             raise FrontendError(f"input '{declaration.name}' has no shape in its type; annotate it in the Relax module")
     return mod
+
+
+def declared_relax_inputs(mod: tvm.IRModule) -> list[DeclaredInput]:
+    """The inputs of a Relax module. Raises FrontendError where it has no `main`, or an input is no tensor."""
+    return [
+        DeclaredInput(name, None if extents is None else tuple(_relax_dimension(extent) for extent in extents))
+        for name, extents in _relax_inputs(mod)
+    ]
 
 
 def _relax_inputs(mod: tvm.IRModule) -> list[tuple[str, list[Any] | None]]:

@@ -5,11 +5,14 @@ notes to the user.
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import onnx
 import tvm
+
+from collage.frontend.shapes import declared_onnx_inputs
 
 #: Attribute of a loaded module: the path of its ONNX file.
 SOURCE = "collage_source"
@@ -46,3 +49,25 @@ def onnx_file(model: Any, folder: Path) -> Path | None:
 def notes_of(module: tvm.IRModule) -> tuple[str, ...]:
     """What the user should know of how a module was loaded."""
     return tuple(map(str, module.attrs[NOTES])) if module.attrs and NOTES in module.attrs else ()
+
+
+def dynamic_onnx(model: Any) -> tuple[bytes, list[tuple[str, str, list[int | None] | None]]] | None:
+    """The ONNX model that `collage.load` took a network from, whole, and its inputs: name, dtype, and extents, None
+    where they are dynamic.
+
+    None where the network is of no ONNX file, has no dynamic input, or is too large for one message.
+    """
+    with tempfile.TemporaryDirectory(prefix="collage-") as folder:
+        path = onnx_file(model, Path(folder))
+        proto = None if path is None else onnx.load(path)
+    if proto is None or proto.ByteSize() > _LARGEST:
+        return None
+    inputs: list[tuple[str, str, list[int | None] | None]] = []
+    types = {value.name: value.type.tensor_type.elem_type for value in proto.graph.input}
+    for declared in declared_onnx_inputs(proto.graph):
+        dimensions = declared.dimensions
+        extents = None if dimensions is None else [d if isinstance(d, int) else None for d in dimensions]
+        inputs.append((declared.name, str(onnx.helper.tensor_dtype_to_np_dtype(types[declared.name])), extents))
+    if not any(extents is None or None in extents for _, _, extents in inputs):
+        return None
+    return proto.SerializeToString(), inputs

@@ -107,6 +107,8 @@ class PlanData(
         Number of threads of the deployment.
     device
         The kind of device that it is for, "cpu" or "cuda".
+    inputs
+        Shape of each input of the network, by name; none in older files.
     versions
         Version of each backend, by name.
     searcher, estimator
@@ -137,6 +139,7 @@ class PlanData(
     choice: str
     threads: int
     device: str = "cpu"
+    inputs: Mapping[str, tuple[int, ...]] = msgspec.field(default_factory=dict)
     versions: Mapping[str, str]
     searcher: str = ""
     estimator: str = ""
@@ -149,6 +152,17 @@ class PlanData(
     notes: tuple[str, ...] = ()
     transitions: tuple[PlannedTransition, ...] = ()
     partitions: tuple[PlannedPartition, ...]
+
+    @property
+    def batch(self) -> int:
+        """Samples in a call: the first extent of the first input that has one; 1 where that is not known."""
+        return next((shape[0] for shape in self.inputs.values() if shape), 1)
+
+    @property
+    def latency(self) -> Cost:
+        """End to end, of what ships; Unknown when it was not run."""
+        found = self.confirmation
+        return Cost.unknown() if found is None else found.of(found.shipped).latency
 
     @property
     def answer(self) -> PlanRound | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from collage.planned.data import PlanData
 
 FORMAT = "collage-plan"
 VERSION = 2
+#: Of a file with plans for several shapes: a list of what files of one plan hold.
+SET_FORMAT, SET_VERSION = "collage-plan-set", 1
 
 #: What `null` stands for, by name.
 _NULLS = {
@@ -40,6 +43,8 @@ def to_dict(data: PlanData) -> dict[str, Any]:
         del fields["greedy_loss"]
     if not data.transitions:
         del fields["transitions"]
+    if not data.inputs:
+        del fields["inputs"]
     return {"format": FORMAT, "version": VERSION, **fields}
 
 
@@ -51,9 +56,18 @@ def write(data: PlanData, path: Path) -> None:
     PlanError
         The file cannot be written.
     """
+    _write(to_dict(data), path)
+
+
+def write_set(plans: Sequence[PlanData], path: Path) -> None:
+    """Write plans for several shapes, as `write` does one."""
+    _write({"format": SET_FORMAT, "version": SET_VERSION, "plans": [to_dict(plan) for plan in plans]}, path)
+
+
+def _write(content: dict[str, Any], path: Path) -> None:
     try:
         with replacing(path) as partial:
-            partial.write_text(json.dumps(to_dict(data), indent=1) + "\n", encoding="utf-8")
+            partial.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     except OSError as error:
         raise PlanError(f"{path}: cannot write the plan: {error.strerror}") from error
 
@@ -66,12 +80,44 @@ def read(path: Path) -> PlanData:
     PlanError
         The file is missing, is not a plan, is of another version, or has a field that is missing or wrong.
     """
+    content = _content(path)
+    if _is_set(content):
+        raise PlanError(f"{path}: plans for several shapes: collage.PlanSet.load reads them")
+    return _plan(content, path)
+
+
+def read_set(path: Path) -> tuple[PlanData, ...]:
+    """Read plans for several shapes; raises as `read` does."""
+    content = _content(path)
+    if not _is_set(content):
+        raise PlanError(f"{path}: not plans for several shapes")
+    if content.get("version") != SET_VERSION:
+        raise PlanError(f"{path}: plans of version {content.get('version')}; this Collage reads {SET_VERSION}")
+    plans = content.get("plans")
+    if not isinstance(plans, list) or not plans:
+        raise PlanError(f"{path}: holds no plans")
+    return tuple(_plan(plan, path) for plan in plans)
+
+
+def is_set(path: Path) -> bool:
+    """Whether a file has plans for several shapes. Raises PlanError where it cannot be read."""
+    return _is_set(_content(path))
+
+
+def _is_set(content: Any) -> bool:
+    return isinstance(content, dict) and content.get("format") == SET_FORMAT
+
+
+def _content(path: Path) -> Any:
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise PlanError(f"{path}: cannot read the plan: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
         raise PlanError(f"{path}: not a plan: {error}") from error
+
+
+def _plan(data: Any, path: Path) -> PlanData:
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise PlanError(f"{path}: not a plan written by Collage")
     if data.get("version") != VERSION:

@@ -129,6 +129,33 @@ def contestant_rows(plan: PlanData) -> list[ContestantRow]:
     return sorted(rows, key=_order)
 
 
+#: Of the table of plans for several shapes: names, and whether cells are numbers.
+SHAPE_COLUMNS = (
+    ("shapes", False),
+    ("ships", False),
+    ("backends", False),
+    ("end to end, ms", True),
+    ("batch", True),
+    ("samples per second", True),
+)
+
+
+def shape_row(plan: PlanData) -> tuple[str, ...]:
+    """The cells of a plan in that table."""
+    backends = sorted({p.backend for p in plan.partitions if p.backend != HOST})
+    seconds = plan.latency.seconds
+    rate = f"{plan.batch / seconds:,.4g}" if plan.latency.is_finite and seconds > 0 else ""
+    return (
+        *(shapes_text(plan), plan.choice, ", ".join(backends) or "tvm"),
+        *(milliseconds(plan.latency) if plan.latency.is_finite else "not run", str(plan.batch), rate),
+    )
+
+
+def shapes_text(plan: PlanData) -> str:
+    """The shapes of a plan's inputs, as on the command line."""
+    return " ".join(f"{name}={','.join(map(str, shape))}" for name, shape in plan.inputs.items())
+
+
 def _order(row: ContestantRow) -> tuple[float, float]:
     """By ratios, which are of the same rounds, then by latencies."""
     return (row.ratio[0] if row.ratio else math.inf, row.latency.seconds if row.latency.is_finite else math.inf)

@@ -11,12 +11,15 @@ from collage.errors import CollageError
 from collage.graph.candidates import HOST
 from collage.planned.data import PlanData
 from collage.report.facts import (
+    SHAPE_COLUMNS,
     contestant_rows,
     host_operators,
     milliseconds,
     partition_rows,
     percent,
     positions,
+    shape_row,
+    shapes_text,
     shorten,
     verdict,
     warning,
@@ -37,8 +40,8 @@ th { border-bottom: 2px solid #888 } td { border-bottom: 1px solid #ddd } .n { t
 """
 
 
-def write_html(plan: PlanData, path: Path, title: str) -> None:
-    """Write the page.
+def write_html(plans: PlanData | Sequence[PlanData], path: Path, title: str) -> None:
+    """Write the page of a plan, or of plans for several shapes.
 
     Raises
     ------
@@ -47,15 +50,30 @@ def write_html(plan: PlanData, path: Path, title: str) -> None:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(to_html(plan, title), encoding="utf-8")
+        path.write_text(to_html(plans, title), encoding="utf-8")
     except OSError as error:
         raise CollageError(f"{path}: cannot write the report: {error.strerror or error}") from error
 
 
-def to_html(plan: PlanData, title: str) -> str:
+def to_html(plans: PlanData | Sequence[PlanData], title: str) -> str:
     """The page. Every text that comes from a network or a backend is escaped."""
-    parts = [
-        f"<h1>{escape(title)}</h1>",
+    shown = [plans] if isinstance(plans, PlanData) else list(plans)
+    parts = [f"<h1>{escape(title)}</h1>"]
+    if len(shown) > 1:
+        parts.append(_table([name for name, _ in SHAPE_COLUMNS], map(shape_row, shown), numbers=(3, 4, 5)))
+    for plan in shown:
+        parts += [f"<h1>{escape(shapes_text(plan))}</h1>"] if len(shown) > 1 else []
+        parts += _sections(plan)
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        f"<title>{escape(title)}</title><style>{_STYLE}</style></head>\n<body>\n"
+        + "\n".join(parts)
+        + "\n</body></html>\n"
+    )
+
+
+def _sections(plan: PlanData) -> list[str]:
+    return [
         *(f"<p><strong>{escape(line)}</strong></p>" for line in [warning(plan)] if line),
         f'<p class="verdict">{escape(verdict(plan))}</p>',
         "<h2>End to end</h2>",
@@ -72,12 +90,6 @@ def to_html(plan: PlanData, title: str) -> str:
         *(f"<p>Note: {escape(note)}</p>" for note in plan.notes),
         f"<p>{escape(_provenance(plan))}</p>",
     ]
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f"<title>{escape(title)}</title><style>{_STYLE}</style></head>\n<body>\n"
-        + "\n".join(parts)
-        + "\n</body></html>\n"
-    )
 
 
 def _partitions(plan: PlanData) -> str:

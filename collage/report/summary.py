@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich import box
 from rich.console import Console, Group, RenderableType
@@ -13,12 +13,15 @@ from rich.text import Text
 from collage.confirm.contest import SEARCHED
 from collage.planned.data import PlanData, PlanRound
 from collage.report.facts import (
+    SHAPE_COLUMNS,
     contestant_rows,
     host_operators,
     milliseconds,
     partition_rows,
     percent,
     positions,
+    shape_row,
+    shapes_text,
     verdict,
     warning,
 )
@@ -26,25 +29,44 @@ from collage.report.facts import (
 _PLAIN_WIDTH = 120
 
 
-def summarise(plan: PlanData) -> str:
-    """The summary as plain text of at most 120 columns, without colours."""
+def summarise(*plans: PlanData) -> str:
+    """The summary as plain text of at most 120 columns, without colours. Of several plans, which are for several
+    shapes, there is a table first.
+    """
     text = io.StringIO()
-    Console(file=text, width=_PLAIN_WIDTH, color_system=None, legacy_windows=False).print(render(plan))
+    Console(file=text, width=_PLAIN_WIDTH, color_system=None, legacy_windows=False).print(render(*plans))
     return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
 
 
-def print_summary(plan: PlanData) -> None:
+def print_summary(*plans: PlanData) -> None:
     """Print the summary: with colours on a terminal, as plain text elsewhere."""
     console = Console(highlight=False)
     if console.is_terminal:
-        console.print(render(plan))
+        console.print(render(*plans))
     else:
-        print(summarise(plan))
+        print(summarise(*plans))
 
 
-def render(plan: PlanData) -> RenderableType:
+def render(*plans: PlanData) -> RenderableType:
     """The summary as something that rich prints."""
-    return Group(*_parts(plan))
+    if len(plans) == 1:
+        return Group(*_parts(plans[0]))
+    return Group(_shape_table(plans), *(part for plan in plans for part in _titled_parts(plan)))
+
+
+def _titled_parts(plan: PlanData) -> Iterator[RenderableType]:
+    yield Text("")
+    yield Text(f"{shapes_text(plan)}", style="bold reverse")
+    yield from _parts(plan)
+
+
+def _shape_table(plans: Sequence[PlanData]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for name, right in SHAPE_COLUMNS:
+        table.add_column(name, justify="right" if right else "left", overflow="fold")
+    for plan in plans:
+        table.add_row(*map(Text, shape_row(plan)))
+    return table
 
 
 def _parts(plan: PlanData) -> Iterator[RenderableType]:
@@ -110,6 +132,8 @@ def whole_lines(plan: PlanData) -> list[tuple[str, str]]:
     lines = [("sum of costs, as searched", f"{milliseconds(plan.searched_cost)}{_bound(plan)}")]
     if greedy := percent(plan.greedy_loss):
         lines.append(("a greedy placement instead", f"{greedy} by the costs of the first search"))
+    if plan.batch > 1 and plan.latency.is_finite:
+        lines.append(("throughput", f"{shape_row(plan)[-1]} samples per second, in batches of {plan.batch}"))
     if plan.confirmation is not None:
         searched = next((c for c in plan.confirmation.contestants if c.name == SEARCHED), None)
         if searched is not None:

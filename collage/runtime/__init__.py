@@ -6,7 +6,9 @@ model = collage.runtime.load("resnet50.so")
 probabilities = model(image)
 """
 
-from collage.runtime.model import CompiledModel, load
+from collage.runtime.loading import load
+from collage.runtime.model import CompiledModel
+from collage.runtime.model_set import ModelSet
 from collage.runtime.tensor_spec import TensorSpec
 
-__all__ = ["CompiledModel", "TensorSpec", "load"]
+__all__ = ["CompiledModel", "ModelSet", "TensorSpec", "load"]

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from importlib import import_module
-from pathlib import Path
 from threading import Lock
 from typing import Any
 
@@ -20,10 +16,8 @@ from collage.errors import CompiledModelError, ModelInputError
 from collage.runtime import engines
 from collage.runtime.arguments import Argument, Staging, empty
 from collage.runtime.bound import BoundCall, Buffers, check_outputs
-from collage.runtime.library_file import is_compiled_model, is_cut_off
 from collage.runtime.tensor_spec import TensorSpec
 from collage.runtime.threads import ensure_threads, prepare_threads
-from collage.runtime.tvm_library import load_runtime_library
 
 #: TVM's device type of a CPU, and its allocator that keeps memory for the next call.
 _CPU, _POOLED = 1, 2
@@ -53,6 +47,8 @@ class CompiledModel:
         What it takes and gives, in order.
     metadata
         What the compiling side wrote into the file: versions, threads, and the plan.
+    lock
+        Held during a call. Models that take turns share one.
     """
 
     def __init__(self, module: Any, metadata: dict[str, Any]) -> None:
@@ -78,7 +74,7 @@ class CompiledModel:
             self._machine["vm_initialization"](kind, index, _POOLED, _CPU, 0, _POOLED)
         self._main = self._machine["main"]
         self._direct = _direct(module, facts.get("direct"))
-        self._lock = Lock()
+        self.lock = Lock()
         self._process = os.getpid()
 
     def __call__(self, *inputs: Any) -> Any:
@@ -97,7 +93,7 @@ class CompiledModel:
         if self.device != "cpu":
             return self._call_on_device(inputs)
         self._prepare()
-        with self._lock:
+        with self.lock:
             tensors = [argument.tensor(value) for argument, value in zip(self._arguments, inputs, strict=True)]
             result = self._main(*tensors)
             if isinstance(result, tvm_ffi.Tensor):
@@ -148,13 +144,13 @@ class CompiledModel:
     def run(self, tensors: Sequence[Any]) -> list[Any]:
         """Run on TVM tensors that are known to fit; the outputs are TVM tensors. No checks of them, no copies."""
         self._prepare()
-        with self._lock:
+        with self.lock:
             result = self._main(*tensors)
         return [result] if isinstance(result, tvm_ffi.Tensor) else list(result)
 
     def _run_direct(self, function: Any, tensors: Sequence[Any], copied: Sequence[tuple[Staging, np.ndarray]]) -> None:
         self._prepare()
-        with self._lock:
+        with self.lock:
             for stage, array in copied:
                 stage.filled(array)
             function(*tensors)
@@ -163,7 +159,7 @@ class CompiledModel:
         self, tensors: Sequence[Any], copied: Sequence[tuple[Staging, np.ndarray]], outputs: Sequence[np.ndarray]
     ) -> None:
         self._prepare()
-        with self._lock:
+        with self.lock:
             for stage, array in copied:
                 stage.filled(array)
             result = self._main(*tensors)
@@ -226,49 +222,3 @@ def _as_array(result: Any, arguments: Sequence[Any]) -> np.ndarray:
     array = np.from_dlpack(result)
     address = result.data_ptr()
     return array.copy() if any(argument.data_ptr() == address for argument in arguments) else array
-
-
-def load(path: str | Path) -> CompiledModel:
-    """Load a model that was exported by Collage's compiling side.
-
-    A compiled model is a program: loading it runs code of the file. Whether Collage wrote it is looked up in the file
-    before anything of it runs, which protects from mistakes, not from malice.
-
-    Raises
-    ------
-    CompiledModelError
-        The file is missing, is not a compiled model, or needs a run-time library that is not installed.
-    """
-    file = Path(path)
-    if not file.is_file():
-        raise CompiledModelError(f"{file}: {'is a directory' if file.is_dir() else 'no such file'}")
-    if is_cut_off(file):
-        raise CompiledModelError(f"{file}: its end is missing: copy or compile the model again")
-    if not is_compiled_model(file):
-        raise CompiledModelError(f"{file}: not a model compiled by Collage")
-    load_runtime_library()
-    engines.register()
-    try:
-        module = _opened(file.resolve())
-        describe = module.get_function("collage_metadata", query_imports=True)
-    except (RuntimeError, ValueError, AttributeError, OSError) as error:
-        raise CompiledModelError(f"{file}: not a model compiled by Collage ({_first_line(error)})") from error
-    metadata = json.loads(describe())
-    engines.require(metadata["engines"])
-    return CompiledModel(module, metadata)
-
-
-def _opened(file: Path) -> Any:
-    try:
-        return tvm_ffi.load_module(str(file))
-    except RuntimeError:
-        if "tvm" in sys.modules:
-            raise
-        # What reads the kernels of an accelerator comes with the rest of TVM.
-        import_module("tvm")
-        return tvm_ffi.load_module(str(file))
-
-
-def _first_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1] if lines else type(error).__name__
