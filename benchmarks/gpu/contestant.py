@@ -116,6 +116,7 @@ def _compiled(asked: Load, inputs: Sequence[np.ndarray]) -> Callable[[], Any]:
     import collage.runtime
 
     model = collage.runtime.load(asked.library)
+    assert isinstance(model, collage.runtime.CompiledModel)
     device = tvm.cuda(0) if asked.device == "cuda" else tvm.cpu()
     tensors = [tvm.runtime.tensor(array, device) for array in inputs]
     for _ in range(3):

@@ -144,10 +144,11 @@ def shape_row(plan: PlanData) -> tuple[str, ...]:
     """The cells of a plan in that table."""
     backends = sorted({p.backend for p in plan.partitions if p.backend != HOST})
     seconds = plan.latency.seconds
-    rate = f"{plan.batch / seconds:,.4g}" if plan.latency.is_finite and seconds > 0 else ""
+    rate = plan.batch / seconds if plan.latency.is_finite and seconds > 0 else math.nan
+    throughput = f"{rate:,.0f}" if rate >= 1e3 else f"{rate:.4g}" if rate > 0 else ""
     return (
         *(shapes_text(plan), plan.choice, ", ".join(backends) or "tvm"),
-        *(milliseconds(plan.latency) if plan.latency.is_finite else "not run", str(plan.batch), rate),
+        *(milliseconds(plan.latency) if plan.latency.is_finite else "not run", str(plan.batch), throughput),
     )
 
 

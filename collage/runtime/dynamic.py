@@ -85,7 +85,7 @@ def _onnxruntime(model: bytes, threads: int) -> Run:
     from collage.runtime.engines.onnxruntime import session_options
 
     session = ort.InferenceSession(model, session_options(threads), providers=["CPUExecutionProvider"])
-    return lambda arrays: session.run(None, dict(arrays))  # type: ignore[no-any-return]
+    return lambda arrays: session.run(None, dict(arrays))
 
 
 def _openvino(model: bytes, threads: int) -> Run:

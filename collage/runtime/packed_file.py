@@ -149,3 +149,7 @@ class PackedFile:
         """Write a file to `path`. Raises OSError where it cannot be written."""
         with path.open("wb") as file:
             file.writelines(self.pieces(name))
+
+    def unpacked_bytes(self) -> int:
+        """What the files take by themselves."""
+        return sum(length for pieces in self.files.values() for _, length in pieces)

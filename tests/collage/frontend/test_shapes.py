@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from frontend_cases import FLOAT, model, node, normal, run
 
-from collage.errors import UnboundDimensionError
-from collage.frontend import input_specs, load
+from collage.errors import FrontendError, UnboundDimensionError
+from collage.frontend import batch_shapes, input_specs, load
 from collage.frontend.source import notes_of
 
 
@@ -37,3 +37,28 @@ def test_a_name_with_several_extents_binds_no_other_input() -> None:
     with pytest.raises(UnboundDimensionError, match="dimension 0 \\('\\?'\\) of input 'z'"):
         load(proto, {"x": (5, 3)})
     assert input_specs(load(proto, {"x": (5, 5)}))[1].shape == (5, 1)
+
+
+def test_a_batch_is_every_dynamic_first_dimension() -> None:
+    inputs = {"x": (FLOAT, ["?", 3, "?", "?"]), "z": (FLOAT, ["n", 1]), "fixed": (FLOAT, [2, 5])}
+    proto = model([node("Relu", ["x"], ["y"])], inputs, {"y": FLOAT})
+    first, second = batch_shapes(proto, [1, 8], {"x": (1, 3, 32, 32)})
+    assert first == {"x": (1, 3, 32, 32), "z": (1, 1), "fixed": (2, 5)}
+    assert second == {"x": (8, 3, 32, 32), "z": (8, 1), "fixed": (2, 5)}
+    with pytest.raises(UnboundDimensionError, match="--shape x=8,3,N,N"):
+        batch_shapes(proto, [8])
+
+
+def test_a_batch_that_has_a_name_is_the_batch_everywhere() -> None:
+    inputs = {"x": (FLOAT, ["batch", "length"]), "state": (FLOAT, [2, "batch", 4])}
+    proto = model([node("Relu", ["x"], ["y"])], inputs, {"y": FLOAT})
+    expected = {"x": (8, 5), "state": (2, 8, 4)}
+    assert batch_shapes(proto, [8], {"x": (1, 5)}) == [expected]
+    assert batch_shapes(proto, [8], {"x": (1, 5), "state": (2, 1, 4)}) == [expected]
+    assert batch_shapes(load(model([node("Relu", ["x"], ["y"])], {"x": (FLOAT, [1])}, {"y": FLOAT})), []) == []
+
+
+def test_a_model_without_a_dynamic_first_dimension_has_one_batch() -> None:
+    proto = model([node("Relu", ["x"], ["y"])], {"x": (FLOAT, [1, "n"])}, {"y": FLOAT})
+    with pytest.raises(FrontendError, match="no input has a dynamic first dimension"):
+        batch_shapes(proto, [8], {"x": (1, 5)})

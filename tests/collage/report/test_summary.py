@@ -172,3 +172,15 @@ def test_only_numbers_of_the_final_are_shown_as_such() -> None:
     text = summarise(plan(rows))
     assert re.search(r"collage +5 ± 0\.01 +6 ", text)
     assert lines_with(text, "tvm alone")[0].endswith("left before the final")
+
+
+def test_plans_for_several_shapes_have_a_table_of_latency_and_throughput() -> None:
+    small = replace(plan(CONTESTANTS), inputs={"x": (1, 3)})
+    large = replace(plan(CONTESTANTS), inputs={"x": (8, 3), "scale": ()})
+    unknown = replace(plan(), inputs={"x": (2, 3)})
+    text = summarise(small, large, unknown)
+    rows = [line.split() for line in text.splitlines()[2:5]]
+    assert rows[0] == ["x=1,3", "collage", "openvino,", "tvm", "5", "±", "0.01", "1", "200"]
+    assert rows[1][-2:] == ["8", "1,600"] and rows[2][-3:] == ["not", "run", "2"]
+    assert "1,600 samples per second, in batches of 8" in text and "in batches of 1" not in text
+    assert text.count("What runs where") == 3
