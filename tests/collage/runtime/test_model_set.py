@@ -99,7 +99,7 @@ def test_other_shapes_run_and_say_so_once(exported: Path, caplog: pytest.LogCapt
 
 def test_strict_use_refuses_other_shapes_and_lists_those_that_were_tuned(exported: Path) -> None:
     model = collage.runtime.load(exported, strict=True)
-    with pytest.raises(ModelInputError, match="for x=3,64 z=3,1: .*strict.* Tuned are x=1,64 z=1,1; x=8,64 z=8,1"):
+    with pytest.raises(ModelInputError, match=r"for x=3,64 z=3,1: .*strict.* Tuned are x=1,64 z=1,1; x=8,64 z=8,1"):
         model(*values(3))
 
 
@@ -134,7 +134,7 @@ def test_buffers_are_bound_by_their_shapes(exported: Path) -> None:
         assert_right(one(), values(1))
         assert_right(eight(), values(8))
     assert [array.shape for array in model.bind().inputs] == [(1, 64), (1, 1)]
-    with pytest.raises(ModelInputError, match="buffers are bound for shapes that were tuned. Tuned are"):
+    with pytest.raises(ModelInputError, match=r"buffers are bound for shapes that were tuned. Tuned are"):
         model.bind(values(3))
     with pytest.raises(ModelInputError, match="takes 2 inputs"):
         model.bind(values(8)[:1])
@@ -208,7 +208,7 @@ def test_openvino_runs_other_shapes_where_it_is_alone(plans: PlanSet) -> None:
     assert_right(alone(*values(3)), values(3))
     nobody = CompiledSet(compiled.executables, None).load()
     assert_right(nobody(*values(8)), values(8))
-    with pytest.raises(ModelInputError, match="the file has no engine for other shapes. Tuned are x=1,64"):
+    with pytest.raises(ModelInputError, match=r"the file has no engine for other shapes. Tuned are x=1,64"):
         nobody(*values(3))
 
 
