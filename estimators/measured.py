@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import cache, cached_property
@@ -191,6 +193,7 @@ class _DeviceEstimator(CostEstimator):
         jobs = self.build_jobs or default_threads()
         ordered = sorted(groups.values(), key=lambda alternatives: len(alternatives[0].operators))
         runner = self.bench.runner(workloads[0].threads)
+        runner.start()
         try:
             warm_ups = self._warm_ups(workloads, jobs)
             for batch in _batches(ordered, 8 * jobs):
@@ -233,61 +236,73 @@ class _DeviceEstimator(CostEstimator):
         self, batch: list[Alternatives], runner: Runner, jobs: int, warm_ups: Mapping[str, Artifact | None]
     ) -> dict[Workload, Cost]:
         costs: dict[Workload, Cost] = {}
-        with tempfile.TemporaryDirectory(prefix="collage-") as folder:
-            built = self._build(batch, Path(folder), jobs)
+        with ExitStack() as stack:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="collage-")))
+            beside = ThreadPoolExecutor(1)  # a reference run takes seconds, for which candidates can be compiled
+            stack.callback(beside.shutdown, cancel_futures=True)
+            samples = deque(beside.submit(_samples, alternatives[0]) for alternatives in batch)
+            built = self._build(batch, folder, jobs)
+            wait(samples)  # nothing else is at work while something is timed
             for number, alternatives in enumerate(batch):
-                ready: dict[Workload, Artifact] = {}
-                for workload in alternatives:
-                    made = built[workload]
-                    if isinstance(made, Artifact):
-                        ready[workload] = replace(made, warm_up=warm_ups.get(workload.backend.name))
-                    else:
-                        costs[workload] = self._record(workload, Measurement.failed(made))
+                given = samples.popleft()
+                made = {workload: built[workload] for workload in alternatives}
+                failed = {w: Measurement.failed(m) for w, m in made.items() if isinstance(m, Failure)}
+                costs |= self._record(failed)
+                ready = {
+                    w: replace(m, warm_up=warm_ups.get(w.backend.name))
+                    for w, m in made.items()
+                    if isinstance(m, Artifact)
+                }
                 if ready:
                     self.reporter.step(alternatives[0].label.partition(" ")[2], 0)
-                    measured = self._measure_alternatives(ready, runner, Path(folder) / f"data{number}")
-                    for workload, measurement in zip(ready, measured, strict=True):
-                        costs[workload] = self._record(workload, measurement)
+                    measured = self._measure_alternatives(ready, given, runner, folder / f"data{number}")
+                    costs |= self._record(dict(zip(ready, measured, strict=True)))
                 self.reporter.step(alternatives[0].label.partition(" ")[2], len(alternatives))
         return costs
 
     def _build(self, batch: list[Alternatives], folder: Path, jobs: int) -> dict[Workload, Built]:
         """The artifact of each workload, or why there is none."""
         self.reporter.step("building", 0)
-        result: dict[Workload, Built] = {}
-        prepared: dict[Workload, Preparation] = {}
+        failed: dict[Workload, Built] = {}
+        prepared: list[Workload] = []
         workloads = [w for alternatives in batch for w in alternatives]
         try:
             prewarm(workloads)
         except Exception as error:  # `prepare` says which candidate is wrong, and why
             self.reporter.note(f"not compiled together: {type(error).__name__}: {error}")
-        for number, workload in enumerate(workloads):
-            try:
-                prepared[workload] = prepare(workload, folder / str(number))
-            except CodegenError as error:
-                result[workload] = Failure(str(error), blame_of(error))
-            except Exception as error:  # a defect of one backend costs its candidate, not the run (Invariant 5)
-                result[workload] = Failure(f"cannot be prepared: {type(error).__name__}: {error}", blame_of(error))
-        result.update(zip(prepared, build_all(list(prepared.values()), jobs, self.timeout_s), strict=True))
-        return result
+
+        def preparations() -> Iterator[Preparation]:
+            for number, workload in enumerate(workloads):
+                try:
+                    preparation = prepare(workload, folder / str(number))
+                except CodegenError as error:
+                    failed[workload] = Failure(str(error), blame_of(error))
+                except Exception as error:  # a defect of one backend costs its candidate, not the run (Invariant 5)
+                    reason = f"cannot be prepared: {type(error).__name__}: {error}"
+                    failed[workload] = Failure(reason, blame_of(error))
+                else:
+                    prepared.append(workload)
+                    yield preparation
+
+        built = build_all(preparations(), jobs, self.timeout_s)
+        return failed | dict(zip(prepared, built, strict=True))
 
     def _measure_alternatives(
-        self, alternatives: Mapping[Workload, Artifact], runner: Runner, folder: Path
+        self, alternatives: Mapping[Workload, Artifact], samples: Future[Samples], runner: Runner, folder: Path
     ) -> list[Measurement]:
         """Check and time alternatives together, while no other run on this host takes samples."""
         try:
-            return self._check_and_time(alternatives, runner, folder)
+            return self._check_and_time(alternatives, samples.result(), runner, folder)
         except Exception as error:
             if not is_scarcity(error):
                 raise
             return [Measurement.failed(Failure.of(error, "cannot be measured"))] * len(alternatives)
 
     def _check_and_time(
-        self, alternatives: Mapping[Workload, Artifact], runner: Runner, folder: Path
+        self, alternatives: Mapping[Workload, Artifact], samples: Samples, runner: Runner, folder: Path
     ) -> list[Measurement]:
         """Where one has wrong numbers, the reference itself is checked before that is believed."""
         one = next(iter(alternatives))
-        samples = _samples(one)
         job = self._job(alternatives, samples, folder)
         with timing(self.reporter):
             measured = runner.measure(job)
@@ -315,17 +330,20 @@ class _DeviceEstimator(CostEstimator):
             device=one.backend.device,
         )
 
-    def _record(self, workload: Workload, measurement: Measurement) -> Cost:
-        """Turn a measurement into a cost that is on disk before the next one starts. What the machine is to blame for
-        says nothing about the candidate, and is not recorded.
+    def _record(self, measured: Mapping[Workload, Measurement]) -> dict[Workload, Cost]:
+        """Turn measurements into costs that are on disk before the next ones start. What the machine is to blame for
+        says nothing about a candidate, and is not recorded.
         """
-        cost = measurement.cost
-        if cost.is_unknown:
-            return cost
-        if measurement.valid:
-            self.conditions.append(measurement.conditions)
+        costs = {workload: measurement.cost for workload, measurement in measured.items()}
+        self.conditions.extend(m.conditions for m in measured.values() if m.valid)
+        told = {w: m for w, m in measured.items() if not costs[w].is_unknown}
+        if told:
+            self.records.put_many([self._record_of(workload, m, costs[workload]) for workload, m in told.items()])
+        return costs
+
+    def _record_of(self, workload: Workload, measurement: Measurement, cost: Cost) -> Record:
         device = self._device(workload.backend.device)
-        record = Record.of(
+        return Record.of(
             key_of(workload, device, self.protocol),
             cost,
             timings=measurement.samples,
@@ -335,8 +353,6 @@ class _DeviceEstimator(CostEstimator):
             device=device.as_dict(),
             conditions=measurement.conditions.as_dict() if measurement.valid else None,
         )
-        self.records.put(record)
-        return cost
 
 
 def _samples(workload: Workload) -> Samples:

@@ -6,7 +6,7 @@ MetaSchedule's Builder (tvm/s_tir/meta_schedule/builder).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import TypeVar
 
@@ -19,18 +19,28 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def build_all(preparations: Sequence[Preparation], jobs: int, timeout_s: float = 60.0) -> list[Built]:
-    """The artifact of each preparation, or the reason why it cannot be built."""
-    # All graph-style alternatives for one sub-graph are called in the same way: one library serves them.
-    distinct: dict[str, Preparation] = {}
-    for preparation in preparations:
-        distinct.setdefault(preparation.module_json, preparation)
-    built = dict(zip(distinct, run_all(compile_artifact, list(distinct.values()), jobs, timeout_s), strict=True))
-    return [_serve(p, built[p.module_json]) for p in preparations]
+def build_all(preparations: Iterable[Preparation], jobs: int, timeout_s: float = 60.0) -> list[Built]:
+    """The artifact of each preparation, or the reason why it cannot be built. An iterator prepares the next ones while
+    others are built.
+    """
+    asked: list[Preparation] = []
+
+    def distinct() -> Iterator[Preparation]:
+        """All graph-style alternatives for one sub-graph are called in the same way: one library serves them."""
+        seen: set[str] = set()
+        for preparation in preparations:
+            asked.append(preparation)
+            if preparation.module_json not in seen:
+                seen.add(preparation.module_json)
+                yield preparation
+
+    results = run_all(compile_artifact, distinct(), jobs, timeout_s)
+    built = dict(zip(dict.fromkeys(p.module_json for p in asked), results, strict=True))
+    return [_serve(p, built[p.module_json]) for p in asked]
 
 
 def run_all(
-    compile_one: Callable[[Item], Result], items: Sequence[Item], jobs: int, timeout_s: float
+    compile_one: Callable[[Item], Result], items: Iterable[Item], jobs: int, timeout_s: float
 ) -> list[Result | Failure]:
     """What `compile_one` makes of each item in another process, or the reason why it makes nothing."""
     return shared_pool().map(compile_one, items, jobs, timeout_s)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,13 @@ class LoadedArtifact:
         self.runs_per_sample = 0
         self.host_seconds = 0.0
 
+    def after(self, warm_up: LoadedArtifact | None) -> LoadedArtifact:
+        """The same, in the same memory, after another warm-up: what two take differs by the warm-up alone."""
+        other = copy.copy(self)
+        other.warm_up, other.runs_per_sample, other.host_seconds = warm_up, 0, 0.0
+        other._arguments = [*self.inputs, *self._arguments[len(self.inputs) :]]
+        return other
+
     def call(self) -> Any:
         """Run once; what it gives stays on the device."""
         return self._main(*self._arguments)
@@ -81,7 +89,12 @@ class WarmUps:
         """The artifact's warm-up; None where it has none."""
         if artifact.warm_up is None:
             return None
-        key = (artifact.warm_up.library, *(blob.path for blob in artifact.warm_up.blobs))
+        key = identity(artifact.warm_up)
         if key not in self._loaded:
             self._loaded[key] = LoadedArtifact(artifact.warm_up, [])
         return self._loaded[key]
+
+
+def identity(artifact: Artifact) -> tuple[str, ...]:
+    """What is loaded for an artifact, whatever its warm-up: its files."""
+    return (artifact.library, *artifact.weights, *(blob.path for blob in artifact.blobs))

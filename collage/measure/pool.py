@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import selectors
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from functools import cache
 from threading import Lock
 from typing import Generic, TypeVar
@@ -51,14 +51,15 @@ class Pool:
         self._lock = Lock()
 
     def map(
-        self, function: Callable[[Item], Result], items: Sequence[Item], jobs: int, seconds: float
+        self, function: Callable[[Item], Result], items: Iterable[Item], jobs: int, seconds: float
     ) -> list[Result | Failure]:
         """What the function returns for each item, or why it returns nothing.
 
         Parameters
         ----------
         function, items
-            Are pickled (`cloudpickle`).
+            Are pickled (`cloudpickle`). Items are taken a few ahead of what is worked on, so that an iterator makes
+            them meanwhile.
         jobs
             How many items are worked on at the same time.
         seconds
@@ -138,11 +139,13 @@ class _Worker:
 class _Mapping(Generic[Item, Result]):
     """One call of `Pool.map`."""
 
-    def __init__(self, pool: Pool, function: Callable[[Item], Result], items: Sequence[Item], seconds: float) -> None:
-        self.pool, self.function, self.items, self.seconds = pool, function, items, seconds
+    def __init__(self, pool: Pool, function: Callable[[Item], Result], items: Iterable[Item], seconds: float) -> None:
+        self.pool, self.function, self.seconds = pool, function, seconds
+        self.more = iter(items)
+        self.items: list[Item] = []
         self.results: dict[int, Result | Failure] = {}
-        self.trials = [Trials() for _ in items]
-        self.waiting = deque(range(len(items)))
+        self.trials: list[Trials] = []
+        self.waiting: deque[int] = deque()
         self.again: deque[tuple[int, bool]] = (
             deque()
         )  # and whether in a fresh process; last, when others gave space free
@@ -150,15 +153,27 @@ class _Mapping(Generic[Item, Result]):
         self.failed_starts = 0
 
     def run(self, jobs: int) -> list[Result | Failure]:
+        jobs = max(1, jobs)
         try:
-            while len(self.results) < len(self.items):
-                while len(self.busy) < max(1, jobs) and (self.waiting or self.again):
+            while True:
+                while len(self.busy) < jobs and (self.waiting or self._pull() or self.again):
                     self._begin()
-                self._proceed()
-            return [self.results[i] for i in range(len(self.items))]
+                if not self.busy:
+                    return [self.results[i] for i in range(len(self.items))]
+                ahead = len(self.waiting) < jobs and self._pull()
+                self._proceed(wait=not ahead)
         finally:  # an interrupted run leaves no compiler behind
             for worker in self.busy:
                 worker.process.close()
+
+    def _pull(self) -> bool:
+        """Take one more item; False when there is none."""
+        for item in self.more:
+            self.waiting.append(len(self.items))
+            self.items.append(item)
+            self.trials.append(Trials())
+            return True
+        return False
 
     def _begin(self) -> None:
         index, fresh = (self.waiting.popleft(), False) if self.waiting else self.again.popleft()
@@ -169,12 +184,12 @@ class _Mapping(Generic[Item, Result]):
         except BrokenPipeError:
             self._ended(worker)
 
-    def _proceed(self) -> None:
-        """Wait until processes have something to say, have ended, or are overdue."""
+    def _proceed(self, wait: bool) -> None:
+        """Hear processes that have something to say, have ended, or are overdue; wait until one does."""
         with selectors.DefaultSelector() as selector:
             for worker in self.busy:
                 selector.register(worker.process.stdout, selectors.EVENT_READ, worker)
-            ready = selector.select(min((worker.deadline.left() for worker in self.busy), default=0.0))
+            ready = selector.select(min(worker.deadline.left() for worker in self.busy) if wait else 0.0)
         stirred = [key.data for key, _ in ready]
         for worker in stirred:
             self._advance(worker)

@@ -11,7 +11,7 @@ candidate. Backends differ in what they take: each gets the first network of a s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import product
@@ -60,17 +60,24 @@ def build_probes(
 ) -> dict[tuple[str, Shape], Built]:
     """(name, shape) -> the probe, compiled to `folder`, or why there is none."""
     result: dict[tuple[str, Shape], Built] = {}
-    prepared: dict[tuple[str, Shape], Preparation] = {}
-    for number, (backend, shape) in enumerate(product(backends, shapes)):
-        try:
-            workload = probe(backend, threads, shape)
-            if workload is not None:
-                prepared[backend.name, shape] = prepare(workload, folder / f"probe{number}")
-            result[backend.name, shape] = Failure(f"{backend.name} takes no operator that there is a probe of")
-        except Exception as error:  # a defect of one backend costs its probe only (Invariant 5)
-            result[backend.name, shape] = Failure(last_line(error), blame_of(error))
-    result.update(zip(prepared, build_all(list(prepared.values()), jobs, timeout_s), strict=True))
-    return result
+    prepared: list[tuple[str, Shape]] = []
+
+    def preparations() -> Iterator[Preparation]:
+        for number, (backend, shape) in enumerate(product(backends, shapes)):
+            try:
+                workload = probe(backend, threads, shape)
+                preparation = None if workload is None else prepare(workload, folder / f"probe{number}")
+            except Exception as error:  # a defect of one backend costs its probe only (Invariant 5)
+                result[backend.name, shape] = Failure(last_line(error), blame_of(error))
+                continue
+            if preparation is None:
+                result[backend.name, shape] = Failure(f"{backend.name} takes no operator that there is a probe of")
+                continue
+            prepared.append((backend.name, shape))
+            yield preparation
+
+    built = build_all(preparations(), jobs, timeout_s)
+    return result | dict(zip(prepared, built, strict=True))
 
 
 def self_contained(probes: Iterable[Artifact], folder: Path, shape: Shape = WARM_UP) -> list[Artifact]:

@@ -134,7 +134,7 @@ class Runner:
         """Run a job once."""
         attempt = _Attempt()
         current: Begin | None = None
-        process = self._start()
+        process = self.start()
         try:
             process.send(job)
             while True:
@@ -172,7 +172,8 @@ class Runner:
                 attempt.lost = current.artifact, Failure.of_exit(code, f"crashes while {current.stage}", cause)
         return attempt
 
-    def _start(self) -> HelperProcess:
+    def start(self) -> HelperProcess:
+        """Have the timing process come up, which takes seconds, while something else is done."""
         if self._process is None or not self._process.alive:
             self.close()
             self._process = HelperProcess("collage.measure.worker", thread_environment(self.threads))

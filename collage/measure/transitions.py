@@ -10,7 +10,9 @@ consumer, which are what was measured; differences, and their sign, come from th
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -18,8 +20,10 @@ from pathlib import Path
 import numpy as np
 
 from collage.backends.base import Backend
+from collage.estimate import Workload
 from collage.graph.from_relax import read_graph
 from collage.measure.artifact import Artifact, write_arrays
+from collage.measure.builder import Built
 from collage.measure.faults import Failure
 from collage.measure.host_lock import timing
 from collage.measure.job import Job
@@ -80,36 +84,42 @@ def _measure(
     threads: int,
     protocol: Protocol,
     keys: Mapping[tuple[str, str, Shape], RecordKey],
-    missing: Iterable[tuple[str, Shape]],
+    missing: Collection[tuple[str, Shape]],
     records: RecordDatabase,
     reporter: Reporter,
 ) -> None:
     """Time every consumer and shape of which a pair is missing, with all producers; record what there is."""
     by_name = {backend.name: backend for backend in backends}
-    with tempfile.TemporaryDirectory(prefix="collage-") as name, Runner(threads, _TIMEOUT_S) as runner:
-        folder = Path(name)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="collage-")))
+        runner = stack.enter_context(Runner(threads, _TIMEOUT_S))
+        runner.start()  # it comes up, and references are computed, while probes are compiled
+        beside = stack.enter_context(ThreadPoolExecutor(1))
+        expected: dict[str, Future[tuple[np.ndarray, ...]]] = {}
+        for consumer, shape in missing:
+            workload = probe(by_name[consumer], threads, shape)
+            if workload is not None and workload.structure not in expected:
+                expected[workload.structure] = beside.submit(_outputs, workload, probe_input(shape))
         built = build_probes(backends, threads, folder, default_threads(), _TIMEOUT_S, SHAPES)
+        wait(expected.values())
         for problem in dict.fromkeys(failure.reason for failure in built.values() if isinstance(failure, Failure)):
             reporter.note(f"its transitions cannot be measured: {problem}")
-        expected: dict[str, tuple[np.ndarray, ...]] = {}
+        # Of each size one input, and so one loaded probe of each backend, for all consumers.
+        fed_by = {shape: _giving(built, by_name, folder / f"{_bytes(shape)}", shape) for shape in SHAPES}
         for consumer, shape in sorted(missing):
             target, size = built[consumer, shape], _bytes(shape)
             reporter.step(f"to {consumer}, {size >> 10} KiB")
             if isinstance(target, Failure):
                 continue
             place = folder / f"{consumer}-{size}"
-            producers = {a: p for a in by_name if isinstance(p := built[a, shape], Artifact)}
+            producers = fed_by[shape]
             workload = probe(by_name[consumer], threads, shape)
             assert workload is not None
-            given = probe_input(shape)
-            if workload.structure not in expected:
-                run = ReferenceRun(workload.module, read_graph(workload.module), threads, [given])
-                expected[workload.structure] = tuple(run.outputs)
-            fed_by = self_contained(producers.values(), place, shape)
+            place.mkdir()
             job = Job(
-                artifacts=tuple(replace(target, warm_up=producer, fed=True) for producer in fed_by),
-                inputs=write_arrays((given,), place, "input"),
-                expected=write_arrays(expected[workload.structure], place, "expected"),
+                artifacts=tuple(replace(target, warm_up=producer, fed=True) for producer in producers.values()),
+                inputs=write_arrays((probe_input(shape),), place, "input"),
+                expected=write_arrays(expected[workload.structure].result(), place, "expected"),
                 protocol=protocol,
                 threads=threads,
                 device=by_name[consumer].device,
@@ -134,6 +144,18 @@ def _measure(
                     )
                 )
             records.put_many(found)
+
+
+def _outputs(workload: Workload, given: np.ndarray) -> tuple[np.ndarray, ...]:
+    return tuple(ReferenceRun(workload.module, read_graph(workload.module), workload.threads, [given]).outputs)
+
+
+def _giving(
+    built: Mapping[tuple[str, Shape], Built], names: Collection[str], folder: Path, shape: Shape
+) -> dict[str, Artifact]:
+    """Name -> the probe of a shape as a producer; backends that have none are left out."""
+    probes = {name: probe for name in names if isinstance(probe := built[name, shape], Artifact)}
+    return dict(zip(probes, self_contained(probes.values(), folder, shape), strict=True))
 
 
 def _bytes(shape: Shape) -> int:

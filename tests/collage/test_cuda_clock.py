@@ -158,7 +158,7 @@ class ScriptedRunner(Runner):
 
     started = 0
 
-    def _start(self) -> Any:
+    def start(self) -> Any:
         if self._process is None or not self._process.alive:
             self.started += 1
             self._process = ScriptedProcess()  # type: ignore[assignment]

@@ -41,6 +41,9 @@ class Process:
         self.warm_ups: list[Artifact | None] = []
         self.made.append(self)
 
+    def start(self) -> None:
+        assert self.open
+
     def measure(self, job: Job) -> list[Measurement]:
         assert self.open
         self.warm_ups += [artifact.warm_up for artifact in job.artifacts]

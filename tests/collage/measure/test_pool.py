@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,8 @@ import pytest
 
 from collage.errors import CollageError
 from collage.measure.faults import Failure
-from collage.measure.helper_process import Deadline, seconds_denied
+from collage.measure.framing import send
+from collage.measure.helper_process import Deadline, HelperProcess, Overdue, seconds_denied
 from collage.measure.pool import Pool
 
 LIMIT_S = 60.0
@@ -57,6 +58,13 @@ def number(_: Any) -> int:
     return os.getpid()
 
 
+def wait_for(path: Path) -> bool:
+    end = time.monotonic() + LIMIT_S / 4
+    while not path.exists() and time.monotonic() < end:
+        time.sleep(0.01)
+    return path.exists()
+
+
 def call(job: tuple[Callable[[Any], Any], Any]) -> Any:
     return job[0](job[1])
 
@@ -91,7 +99,7 @@ def test_an_interrupted_run_leaves_no_compiler(
     take = compilers.take
     monkeypatch.setattr(compilers, "take", lambda fresh: started.append(take(fresh)) or started[-1])
 
-    def interrupt(_mapping: Any) -> None:
+    def interrupt(_mapping: Any, wait: bool) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("collage.measure.pool._Mapping._proceed", interrupt)
@@ -134,3 +142,31 @@ def test_two_processes_on_one_processor_deny_each_other() -> None:
         for process in processes:
             process.kill()
             process.wait()
+
+
+def test_items_are_made_while_others_are_worked_on(compilers: Pool, tmp_path: Path) -> None:
+    """The first item waits for what is done to make the second one."""
+
+    def items() -> Iterator[Path]:
+        yield tmp_path / "second"
+        (tmp_path / "second").touch()
+        yield tmp_path / "second"
+
+    assert compilers.map(wait_for, items(), 1, LIMIT_S) == [True, True]
+
+
+def test_messages_that_come_at_once_cost_no_look_at_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is one before every sample: looking through /proc then would disturb what is timed."""
+    looks: list[int] = []
+    monkeypatch.setattr("collage.measure.helper_process.seconds_denied", lambda number: looks.append(number) or 0.0)
+    reading, writing = os.pipe()
+    process = object.__new__(HelperProcess)
+    process.number, process.stdout = os.getpid(), os.fdopen(reading, "rb", 0)
+    with process.stdout, os.fdopen(writing, "wb") as stream:
+        for _ in range(3):
+            send(stream, "timing")
+            assert process.receive(60.0) == "timing"
+        assert not looks
+        with pytest.raises(Overdue):
+            process.receive(0.01)
+        assert looks

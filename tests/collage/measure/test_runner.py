@@ -30,7 +30,7 @@ class ScriptedRunner(Runner):
         self.trials = dict.fromkeys(fates, 0)
         self.processes: list[list[list[str]]] = []
 
-    def _start(self) -> Any:
+    def start(self) -> Any:
         if self._process is None or not self._process.alive:
             self.processes.append([])
             self._process = ScriptedProcess(self)  # type: ignore[assignment]
