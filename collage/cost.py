@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-#: The reason of a cost that a model predicted, and no device measured.
+#: The reason of a cost that a model predicted, and no device measured; more may follow, such as what was in the way.
 PREDICTED = "predicted"
 
 
@@ -64,7 +64,7 @@ class Cost:
     @property
     def is_predicted(self) -> bool:
         """Whether a model predicted it, and no device measured it."""
-        return self.reason == PREDICTED
+        return self.is_finite and self.reason.startswith(PREDICTED)
 
     @property
     def is_finite(self) -> bool:

@@ -5,7 +5,8 @@
 
 `bounds` gives intervals without running anything; a searcher that costs lazily (`searchers.lazy.costing`) then asks
 `estimate` for the candidates that matter, and those are measured, unless they are recorded already. When the budget is
-spent, what is asked for has its predicted cost, with the reason "predicted". A searcher that asks for everything at
+spent, what is asked for has its predicted cost, with the reason "predicted"; so has what the machine prevented from
+being measured, with what was in the way. A searcher that asks for everything at
 once has its first workloads measured, as far as the budget goes.
 
 A model of another machine errs by a level, and its intervals are too narrow here. So it is adapted first, by a few
@@ -19,7 +20,7 @@ import os
 import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from collage.cost import PREDICTED, Cost
@@ -108,9 +109,6 @@ class ActiveEstimator(CostEstimator):
         self.measured = measured
         self.device = device
         self.reporter = reporter
-        self._learned: LearnedEstimator | None = None
-        self._unrecorded: set[_Key] = set()
-        self._predictions: dict[_Key, Cost] = {}
 
     def bind(self, records: RecordDatabase, reporter: Reporter) -> CostEstimator:
         bound = self.with_params(
@@ -145,8 +143,8 @@ class ActiveEstimator(CostEstimator):
         self._check()
         known = self._known(workloads)
         self.budget_.offered.update(_key(w) for w in workloads if _key(w) not in known)
-        if self._learned is None:
-            self._learned = self._adapted(workloads)
+        if "learned_" not in vars(self):
+            self.learned_ = self._adapted(workloads)
             known = self._known(workloads)
         widening = self.widening * (_WIDER if self.budget_.adapted else 1.0)
         predicted = iter(self._predicted([w for w in workloads if _key(w) not in known]))
@@ -166,10 +164,16 @@ class ActiveEstimator(CostEstimator):
                 spent = sum(state.measures.values()) >= limit or state.seconds >= self._seconds_limit()
                 state.measures[key] = not spent
         chosen = {key: w for key, w in missing.items() if state.measures[key]}
-        rest = {key: w for key, w in missing.items() if not state.measures[key]}
-        costs.update(self._measure(chosen))
-        costs.update(zip(rest, self._predicted(list(rest.values())), strict=True))
+        costs.update(self._measure({key: w for key, w in chosen.items() if key not in state.prevented}))
+        rest = {key: w for key, w in missing.items() if key not in costs}
+        predicted = zip(rest.items(), self._predicted(list(rest.values())), strict=True)
+        costs.update((key, self._explained(key, cost)) for (key, _), cost in predicted)
         return [costs[_key(w)] for w in workloads]
+
+    def _explained(self, key: _Key, predicted: Cost) -> Cost:
+        """A prediction with what was in the way of measuring."""
+        prevented = self.budget_.prevented.get(key)
+        return predicted if prevented is None else replace(predicted, reason=f"{predicted.reason}; {prevented}")
 
     def notes(self, workloads: Collection[Workload]) -> list[str]:
         """Of the model, for those workloads that had no record when they were asked for, and of what was measured."""
@@ -181,17 +185,30 @@ class ActiveEstimator(CostEstimator):
             for _ in range(self.budget_.adapted)
         ]
         predicted = self.learned_.notes([w for w in workloads if _key(w) in asked])
-        return [*adapted, *predicted, *self.measurer_.notes(workloads)]
+        reasons = list(dict.fromkeys(self.budget_.prevented.values()))
+        prevented = [
+            f"{len(self.budget_.prevented)} costs are predicted that could not be measured; of the first: {reason}"
+            for reason in reasons[:1]
+        ]
+        return [*adapted, *predicted, *prevented, *self.measurer_.notes(workloads)]
 
     @cached_property
     def budget_(self) -> Budget:
         return Budget()
 
-    @property
+    @cached_property
     def learned_(self) -> LearnedEstimator:
-        if self._learned is None:
-            self._learned = LearnedEstimator(self.model, fallback=_NothingKnown(), device=self.device)
-        return self._learned
+        return LearnedEstimator(self.model, fallback=_NothingKnown(), device=self.device)
+
+    @cached_property
+    def _unrecorded(self) -> set[_Key]:
+        """What was looked up, and not found."""
+        return set()
+
+    @cached_property
+    def _predictions(self) -> dict[_Key, Cost]:
+        """What was predicted: every search asks for all workloads."""
+        return {}
 
     def _adapted(self, workloads: Sequence[Workload]) -> LearnedEstimator:
         """What predicts these workloads. Some are measured for it where the model is of another machine."""
@@ -219,9 +236,12 @@ class ActiveEstimator(CostEstimator):
             return {}
         began = time.monotonic()
         costs = dict(zip(chosen, self.measurer_.estimate(list(chosen.values())), strict=True))
-        self.budget_.seconds += time.monotonic() - began
-        self.budget_.costs.update(costs)
-        return costs
+        state = self.budget_
+        state.seconds += time.monotonic() - began
+        state.prevented.update((key, cost.reason) for key, cost in costs.items() if cost.is_unknown)
+        measured = {key: cost for key, cost in costs.items() if not cost.is_unknown}
+        state.costs.update(measured)
+        return measured
 
     def _check(self) -> None:
         if not 0.0 <= self.share <= 1.0:
@@ -274,6 +294,8 @@ class Budget:
         Whether each workload that was asked for is measured; asked again, the answer is the same.
     costs
         What was measured.
+    prevented
+        What could not be measured, and why: the machine is to blame. It is predicted, too.
     seconds
         That measuring took.
     adapted
@@ -283,6 +305,7 @@ class Budget:
     offered: set[_Key] = field(default_factory=set)
     measures: dict[_Key, bool] = field(default_factory=dict)
     costs: dict[_Key, Cost] = field(default_factory=dict)
+    prevented: dict[_Key, str] = field(default_factory=dict)
     seconds: float = 0.0
     adapted: bool = False
 

@@ -6,10 +6,11 @@ on, and so finds nothing on another machine, or after an update; this one asks f
     replay = ReplayEstimator("records.jsonl.gz")
     collage.partition(model, estimator=replay, confirm_end_to_end=False)
 
-A workload matches a record of the same structure, backend name and composites. Of several, the newest is served,
-whatever versions and configurations they are of. Numbers that cannot be added are never mixed: logs of several devices,
-or of several measuring protocols, are refused until `device` or `protocol` chooses one; where several numbers of
-threads were recorded, the workload's own is asked for, and where one was, it is served to all.
+A workload matches a record of the same structure, backend name and composites. Observations of one key, in whatever
+logs, are aggregated as in a database (`collage.records.aggregate`). Of several keys, of other versions and
+configurations, the one that was observed last is served. Numbers that cannot be added are never mixed: logs of several
+devices, or of several measuring protocols, are refused until `device` or `protocol` chooses one; where several numbers
+of threads were recorded, the workload's own is asked for, and where one was, it is served to all.
 
 Nothing of a backend but its name is used, so its library need not be installed. (Candidates are found by the backends'
 rules on a Relax module, so TVM has to be.)
@@ -27,7 +28,7 @@ from collage.cost import Cost
 from collage.errors import RecordsError
 from collage.estimate import CostEstimator, Workload
 from collage.progress import Reporter
-from collage.records import Record, RecordDatabase, read_records
+from collage.records import Record, RecordDatabase, by_key, read_observations
 from collage.records.database import default_path
 from collage.records.key import Composites, Device, MeasuringProtocol, protocol_json
 from collage.transition import Pair, Transition, transitions_of
@@ -95,7 +96,8 @@ class ReplayEstimator(CostEstimator):
 
     @cached_property
     def recorded_(self) -> RecordedCosts:
-        records = [r for source in self._sources() for r in _records_of(source) if r.key.kind != "plan"]
+        observed = (r for source in self._sources() for r in _observations_of(source) if r.key.kind != "plan")
+        records = list(by_key(observed))
         if not records:
             raise RecordsError(f"nothing to replay: {self._named()} has no measured candidates")
         records = _chosen(records, "device", [r.key.device for r in records], self._fingerprint(), "device=")
@@ -119,7 +121,7 @@ class ReplayEstimator(CostEstimator):
 
 
 class RecordedCosts:
-    """The newest cost of everything recorded, by what it is matched by."""
+    """The cost of everything recorded, by what it is matched by; of the key that was observed last."""
 
     def __init__(self, records: Iterable[Record]) -> None:
         self.costs: dict[tuple[str, str, Composites], _Costs] = {}
@@ -180,5 +182,5 @@ def _chosen(records: list[Record], what: str, values: Sequence[str], wanted: str
     return [r for r, value in zip(records, values, strict=True) if wanted is None or value == wanted]
 
 
-def _records_of(source: Source) -> Iterable[Record]:
-    return source if isinstance(source, RecordDatabase) else read_records(source)
+def _observations_of(source: Source) -> Iterable[Record]:
+    return source.observations() if isinstance(source, RecordDatabase) else read_observations(source)

@@ -1,10 +1,11 @@
 """Records of measurements: the database, and benchmark logs to move records between machines."""
 
+from collage.records.aggregate import by_key
 from collage.records.database import DatabaseStats, RecordDatabase, default_path
 from collage.records.key import RecordKey, key_of, keys_of, plan_key, transition_key
 from collage.records.log import ImportCounts, export_log, import_log, read_log
 from collage.records.record import SCHEMA_VERSION, Record, process_session
-from collage.records.source import read_records
+from collage.records.source import read_observations, read_records
 from collage.records.store import Forgotten, Selection
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "RecordDatabase",
     "RecordKey",
     "Selection",
+    "by_key",
     "default_path",
     "export_log",
     "import_log",
@@ -24,6 +26,7 @@ __all__ = [
     "plan_key",
     "process_session",
     "read_log",
+    "read_observations",
     "read_records",
     "transition_key",
 ]

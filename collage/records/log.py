@@ -108,8 +108,13 @@ def read_log(source: LogFile, on_torn: Callable[[str], None] | None = None) -> I
     """The records of a log, one for each key, without a database: for training. A torn end is left out; what is missing
     is then told to `on_torn` in one line. Raises as `import_log`.
     """
+    yield from by_key(observations_of(source, on_torn))
+
+
+def observations_of(source: LogFile, on_torn: Callable[[str], None] | None = None) -> Iterator[Record]:
+    """What a log holds, line by line; otherwise as `read_log`."""
     reader = _Reader(source)
-    yield from by_key(reader.records())
+    yield from reader.records()
     if reader.torn and on_torn is not None:
         on_torn(reader.torn)
 

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from collage.errors import RecordsError
+from collage.records.aggregate import by_key
 from collage.records.database import RecordDatabase
-from collage.records.log import read_log
+from collage.records.log import observations_of
 from collage.records.record import Record
 
 _SQLITE = b"SQLite format 3\0"
@@ -29,14 +30,25 @@ def read_records(path: str | os.PathLike[str], on_torn: Callable[[str], None] | 
     RecordsError
         The file cannot be read, or is neither.
     """
-    path = Path(path).expanduser()
-    try:
-        with path.open("rb") as raw:
-            is_database = raw.read(len(_SQLITE)) == _SQLITE
-    except OSError as error:
-        raise RecordsError(f"{path} cannot be read: {error.strerror or error}") from error
-    if is_database:
+    if _is_database(Path(path).expanduser()):
         with RecordDatabase(path) as database:
             yield from database
     else:
-        yield from read_log(path, on_torn)
+        yield from by_key(observations_of(Path(path).expanduser(), on_torn))
+
+
+def read_observations(path: str | os.PathLike[str]) -> Iterator[Record]:
+    """All observations that a database or a benchmark log holds; raises as `read_records`."""
+    if _is_database(Path(path).expanduser()):
+        with RecordDatabase(path) as database:
+            yield from database.observations()
+    else:
+        yield from observations_of(Path(path).expanduser())
+
+
+def _is_database(path: Path) -> bool:
+    try:
+        with path.open("rb") as raw:
+            return raw.read(len(_SQLITE)) == _SQLITE
+    except OSError as error:
+        raise RecordsError(f"{path} cannot be read: {error.strerror or error}") from error

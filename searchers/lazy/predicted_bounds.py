@@ -17,7 +17,7 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping
 
-from collage.cost import Cost
+from collage.cost import PREDICTED, Cost
 from collage.graph.candidates import HOST, CandidatePartition
 from collage.search import SearchProblem
 from searchers.lazy.cost_bounds import largest_first
@@ -87,7 +87,8 @@ class PredictedBounds:
         return largest
 
     def learn(self, costs: Mapping[CandidatePartition, Cost]) -> None:
-        self.spent = self.spent or any(cost.is_predicted for cost in costs.values())
+        # What a machine prevented is predicted for that reason, and says nothing about the budget.
+        self.spent = self.spent or any(cost.reason == PREDICTED for cost in costs.values())
         for candidate, cost in costs.items():
             if cost.is_predicted or not cost.is_finite or cost.seconds <= 0 or candidate not in self._middle:
                 continue

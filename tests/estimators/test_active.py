@@ -65,6 +65,26 @@ def test_when_the_budget_is_spent_costs_are_predicted(
     assert pickle.loads(pickle.dumps(ActiveEstimator(share=0.3))).share == 0.3
 
 
+class Prevented(Counted):
+    """There is no space for every other one."""
+
+    def estimate(self, workloads: Sequence[Workload]) -> list[Cost]:
+        costs = super().estimate(workloads)
+        return [Cost.unknown("No space left on device") if i % 2 else cost for i, cost in enumerate(costs)]
+
+
+def test_what_the_machine_prevented_is_predicted_with_the_reason(model: CostModel, records: list[Record]) -> None:
+    estimator, asked = active(model, measured=Prevented()), some(records)
+    bounds = estimator.bounds(asked)
+    costs = estimator.estimate(asked)
+    assert [c.samples for c in costs] == [5, 0] * 5
+    assert all(c.is_predicted and "No space left" in c.reason for c in costs[1::2])
+    assert [c.seconds for c in costs[1::2]] == pytest.approx([math.sqrt(low * high) for low, high in bounds[1::2]])
+    assert estimator.bounds(asked)[1::2] == bounds[1::2], "nothing more is known of them"
+    assert estimator.estimate(asked) == costs and len(estimator.measured.asked) == 10, "nor tried again"  # type: ignore[union-attr]
+    assert any("5 costs are predicted that could not be measured" in note for note in estimator.notes(asked))
+
+
 def test_no_seconds_no_measurements(model: CostModel, records: list[Record]) -> None:
     assert {c.reason for c in active(model, seconds=0.0).estimate(some(records))} == {PREDICTED}
 

@@ -100,11 +100,21 @@ def test_an_open_database_will_do(tmp_path: Path) -> None:
         assert ReplayEstimator(database).estimate([workload("a")]) == [Cost(2.0)]
 
 
-def test_the_newest_of_several_is_served_in_whatever_order_they_are_read(tmp_path: Path) -> None:
+def test_the_version_observed_last_is_served_in_whatever_order_logs_are_read(tmp_path: Path) -> None:
     old = log(tmp_path, record("a", 1.0, day=1), record("b", 5.0, day=9), name="old.jsonl")
-    new = log(tmp_path, record("a", 2.0, day=2, backend_version="2.0"), record("b", 6.0, day=8), name="new.jsonl")
+    new = log(tmp_path, record("a", 2.0, day=2, backend_version="2.0"), name="new.jsonl")
     for sources in ([old, new], [new, old]):
         assert ReplayEstimator(sources).estimate([workload("a"), workload("b")]) == [Cost(2.0), Cost(5.0)]
+
+
+def test_observations_of_one_key_in_several_logs_are_aggregated(tmp_path: Path) -> None:
+    """As those of one database are: the newest of three is no better than the others."""
+    observed = [replace(record("a", seconds, day=int(seconds)), session=f"{seconds}") for seconds in (3.0, 4.0, 9.0)]
+    logs = [log(tmp_path, each, name=f"{number}.jsonl") for number, each in enumerate(observed, 1)]
+    failed = log(tmp_path, record("a", None, day=4), name="4.jsonl")
+    for sources in (logs, logs[::-1], [*logs, failed], [str(path) + ".db" for path in logs]):
+        (cost,) = ReplayEstimator(sources).estimate([workload("a")])
+        assert cost.seconds == 4.0
 
 
 def test_several_devices_are_refused_until_one_is_chosen(tmp_path: Path) -> None:

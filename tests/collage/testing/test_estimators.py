@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Collection, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,11 @@ from collage.estimate import CostEstimator, Workload
 from collage.measure.protocol import Protocol
 from collage.records import Record, RecordDatabase, key_of
 from collage.testing import CostEstimatorConformance
+from estimators.active import ActiveEstimator
 from estimators.cached import CachedEstimator
+from estimators.cost_model.model import CostModel
+from estimators.cost_model.shipped import shipped
+from estimators.learned import LearnedEstimator
 from estimators.measured import MeasuredEstimator
 from estimators.replay import ReplayEstimator
 from tests.collage.testing.running import failure
@@ -66,6 +71,25 @@ class ByLength(CostEstimator):
 
     def estimate(self, workloads: Sequence[Workload]) -> list[Cost]:
         return [Cost(1e-6 * len(w.operators)) for w in workloads]
+
+
+@cache
+def cost_model() -> CostModel:
+    return shipped({})
+
+
+class TestLearned(CostEstimatorConformance):
+    """What the model does not know, the fallback is asked for."""
+
+    def make(self) -> CostEstimator:
+        return LearnedEstimator(cost_model(), fallback=ByLength(), device=cost_model().device_)
+
+
+class TestActive(CostEstimatorConformance):
+    """Two workloads are measured, and the others predicted."""
+
+    def make(self) -> CostEstimator:
+        return ActiveEstimator(cost_model(), measurements=2, measured=ByLength(), device=cost_model().device_)
 
 
 class Sorts(ByLength):
