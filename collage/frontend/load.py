@@ -18,10 +18,10 @@ from collage.frontend.passes.canonical import canonicalise
 from collage.frontend.passes.layout import for_device
 from collage.frontend.shapes import (
     Shape,
+    bind_relax_batch,
     bind_relax_shapes,
     bind_shapes,
     declared_onnx_inputs,
-    declared_relax_inputs,
     shape_notes,
     with_batch,
 )
@@ -83,7 +83,7 @@ def input_shapes(model: Any, shapes: Mapping[str, Sequence[int]] | None = None) 
     source = _onnx_source(model)
     if source is not None:
         return bind_shapes(declared_onnx_inputs(source.model.graph), _wanted(shapes))
-    return {spec.name: spec.shape for spec in input_specs(bind_relax_shapes(_relax(model), _wanted(shapes)))}
+    return _shapes_of(bind_relax_shapes(_relax(model), _wanted(shapes)))
 
 
 def batch_shapes(
@@ -106,9 +106,16 @@ def batch_shapes(
     UnboundDimensionError, FrontendError
         As of `load`; also when no input has a dynamic first dimension.
     """
-    source = _onnx_source(model)
-    declared = declared_relax_inputs(_relax(model)) if source is None else declared_onnx_inputs(source.model.graph)
-    return [with_batch(declared, batch, _wanted(shapes)) for batch in batches]
+    source, wanted = _onnx_source(model), _wanted(shapes)
+    if source is not None:
+        declared = declared_onnx_inputs(source.model.graph)
+        return [with_batch(declared, batch, wanted) for batch in batches]
+    module = _relax(model)
+    return [_shapes_of(bind_relax_batch(module, batch, wanted)) for batch in batches]
+
+
+def _shapes_of(module: tvm.IRModule) -> dict[str, Shape]:
+    return {spec.name: spec.shape for spec in input_specs(module)}
 
 
 def _wanted(shapes: Mapping[str, Sequence[int]] | None) -> dict[str, Shape]:

@@ -125,7 +125,7 @@ def with_batch(inputs: Sequence[DeclaredInput], batch: int, shapes: Mapping[str,
     """
     first = [i.dimensions[0] for i in inputs if i.dimensions and not isinstance(i.dimensions[0], int)]
     if not first:
-        raise FrontendError("no input has a dynamic first dimension, so that the model has one batch only")
+        raise _one_batch()
     names = {n for n in first if n is not None and all((i.dimensions or ()).count(n) <= 1 for i in inputs)}
     places = {
         i.name: [k for k, d in enumerate(i.dimensions or ()) if d in names or (k == 0 and not isinstance(d, int))]
@@ -137,6 +137,10 @@ def with_batch(inputs: Sequence[DeclaredInput], batch: int, shapes: Mapping[str,
 
     declared = [i if i.dimensions is None else DeclaredInput(i.name, batched(i.name, i.dimensions)) for i in inputs]
     return bind_shapes(declared, {name: batched(name, shape) for name, shape in shapes.items()})
+
+
+def _one_batch() -> FrontendError:
+    return FrontendError("no input has a dynamic first dimension, so that the model has one batch only")
 
 
 def declared_onnx_inputs(graph: onnx.GraphProto) -> list[DeclaredInput]:
@@ -177,7 +181,10 @@ def bind_relax_shapes(mod: tvm.IRModule, shapes: Mapping[str, Shape]) -> tvm.IRM
                 variables.setdefault(extent, given)
     if variables:
         mod = relax.transform.BindSymbolicVars(variables, "main")(mod)
-    declared = declared_relax_inputs(mod)
+    declared = [
+        DeclaredInput(name, None if extents is None else tuple(_relax_dimension(extent) for extent in extents))
+        for name, extents in _relax_inputs(mod)
+    ]
     bind_shapes(declared, shapes)
     for declaration in declared:
         if declaration.dimensions is None:
@@ -185,12 +192,21 @@ def bind_relax_shapes(mod: tvm.IRModule, shapes: Mapping[str, Shape]) -> tvm.IRM
     return mod
 
 
-def declared_relax_inputs(mod: tvm.IRModule) -> list[DeclaredInput]:
-    """The inputs of a Relax module. Raises FrontendError where it has no `main`, or an input is no tensor."""
-    return [
-        DeclaredInput(name, None if extents is None else tuple(_relax_dimension(extent) for extent in extents))
-        for name, extents in _relax_inputs(mod)
-    ]
+def bind_relax_batch(mod: tvm.IRModule, batch: int, shapes: Mapping[str, Shape]) -> tvm.IRModule:
+    """Bind the symbols that are an input's first dimension to `batch`, and the others by shapes; raises as
+    `with_batch` does.
+    """
+    inputs = _relax_inputs(mod)
+    firsts = (extents[0] for _, extents in inputs if extents)
+    variables = {extent: batch for extent in firsts if isinstance(extent, tvm.tirx.Var)}
+    if not variables:
+        raise _one_batch()
+    given = {
+        name: tuple(variables.get(extent, wanted) for extent, wanted in zip(extents, shapes[name], strict=False))
+        for name, extents in inputs
+        if extents is not None and name in shapes and len(shapes[name]) == len(extents)
+    }
+    return bind_relax_shapes(relax.transform.BindSymbolicVars(variables, "main")(mod), {**shapes, **given})
 
 
 def _relax_inputs(mod: tvm.IRModule) -> list[tuple[str, list[Any] | None]]:

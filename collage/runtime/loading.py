@@ -64,6 +64,8 @@ def _load_packed(path: Path, strict: bool) -> ModelSet:
             with TemporaryDirectory(prefix="collage-") as folder:
                 packed.extract(name, Path(folder) / name)
                 models.append(_load_library(Path(folder) / name))
+        except CompiledModelError as error:
+            raise CompiledModelError(f"{path}: {error}") from error
         except OSError as error:
             raise CompiledModelError(
                 f"{path}: cannot be unpacked to the folder of temporary files (TMPDIR): {error.strerror or error}"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from frontend_cases import FLOAT, model, node, normal, run
+from tvm.script import ir as I
+from tvm.script import relax as R
 
 from collage.errors import FrontendError, UnboundDimensionError
 from collage.frontend import batch_shapes, input_specs, load
@@ -55,10 +57,33 @@ def test_a_batch_that_has_a_name_is_the_batch_everywhere() -> None:
     expected = {"x": (8, 5), "state": (2, 8, 4)}
     assert batch_shapes(proto, [8], {"x": (1, 5)}) == [expected]
     assert batch_shapes(proto, [8], {"x": (1, 5), "state": (2, 1, 4)}) == [expected]
-    assert batch_shapes(load(model([node("Relu", ["x"], ["y"])], {"x": (FLOAT, [1])}, {"y": FLOAT})), []) == []
 
 
 def test_a_model_without_a_dynamic_first_dimension_has_one_batch() -> None:
     proto = model([node("Relu", ["x"], ["y"])], {"x": (FLOAT, [1, "n"])}, {"y": FLOAT})
     with pytest.raises(FrontendError, match="no input has a dynamic first dimension"):
         batch_shapes(proto, [8], {"x": (1, 5)})
+
+
+@I.ir_module
+class Symbolic:
+    @R.function
+    def main(x: R.Tensor(("n", "k"), "float32"), z: R.Tensor(("n * 2", "k"), "float32")) -> R.Tensor(
+        ("n * 2", "k"), "float32"
+    ):
+        with R.dataflow():
+            y = R.add(R.concat((x, x), axis=0), z)
+            R.output(y)
+        return y
+
+
+def test_the_batch_of_a_relax_module_is_a_symbol() -> None:
+    assert batch_shapes(Symbolic, [1, 4], {"x": (9, 3)}) == [
+        {"x": (1, 3), "z": (2, 3)},
+        {"x": (4, 3), "z": (8, 3)},
+    ]
+    with pytest.raises(UnboundDimensionError, match="dimension 1 \\('k'\\) of input 'x'"):
+        batch_shapes(Symbolic, [4])
+    fixed = load(Symbolic, {"x": (1, 3)})
+    with pytest.raises(FrontendError, match="no input has a dynamic first dimension"):
+        batch_shapes(fixed, [4])
