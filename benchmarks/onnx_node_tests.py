@@ -28,6 +28,8 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
+from collage.without_torch import import_tvm_without_torch
+
 BACKENDS = ("tvm", "openvino", "onnxruntime")
 #: Operators whose results are random by definition.
 _RANDOM = re.compile("bernoulli|training_dropout|dropout_default_mask|random")
@@ -234,6 +236,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.worker:
+        import_tvm_without_torch()
         _worker(options.backend)
         return 0
     names = [case.name for case in node_tests() if re.search(options.match, case.name)]

@@ -19,7 +19,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from collage.measure.helper import end_with, import_tvm_without_torch
+from collage.measure.helper import end_with
+from collage.without_torch import import_tvm_without_torch
 
 
 @dataclass(frozen=True)

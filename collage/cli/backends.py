@@ -30,6 +30,9 @@ def backends(verbose: Verbose = False) -> None:
 
 def _listed() -> tuple[list[tuple[str, str, str, int, str]], list[tuple[str, str, str]]]:
     """(name, style, device, priority, version) of what can be used; (name, device, reason) of what cannot."""
+    from collage.without_torch import import_tvm_without_torch
+
+    import_tvm_without_torch()
     from collage import plugins
     from collage.errors import PluginError
 

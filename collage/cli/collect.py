@@ -74,6 +74,9 @@ def collect(
         os.nice(_NICENESS)
     started = time.monotonic()
     with quiet(verbose) as terminal:
+        from collage.without_torch import import_tvm_without_torch
+
+        import_tvm_without_torch()
         from collage.cli.progress_bar import ProgressBar, duration
         from collage.cli.tune import configured_backends
         from collage.collect.collection import collect as run

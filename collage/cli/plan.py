@@ -77,6 +77,9 @@ def _load(path: Path, model: Path, shapes: dict[str, tuple[int, ...]], records: 
     """The plan, or the plans for several shapes, with TVM's kernels scheduled from the tuning records beside the
     records database.
     """
+    from collage.without_torch import import_tvm_without_torch
+
+    import_tvm_without_torch()
     from collage.frontend import load
     from collage.plan import Plan
     from collage.plan_set import PlanSet

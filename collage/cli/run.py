@@ -46,6 +46,9 @@ def run(
     files, shapes = parse_files(input), parse_shapes(shape)
     require_writable({"--output": output}, {"the model": model, **{f"--input {n}": p for n, p in files.items()}})
     with quiet(verbose):
+        from collage.without_torch import import_tvm_without_torch
+
+        import_tvm_without_torch("tvm_ffi")
         import collage.runtime
 
         loaded = collage.runtime.load(model, strict)

@@ -113,7 +113,7 @@ def tune(
     )
     started = time.monotonic()
     with quiet(verbose) as terminal:
-        from collage.measure.helper import import_tvm_without_torch
+        from collage.without_torch import import_tvm_without_torch
 
         import_tvm_without_torch()  # an ONNX file has no use for PyTorch, which takes seconds
         from collage.cli.progress_bar import ProgressBar, duration

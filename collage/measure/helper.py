@@ -2,16 +2,13 @@
 
     python -m collage.measure.helper PARENT MODULE [ARGUMENT ...]      # as `command` writes it
 
-TVM imports PyTorch wherever that is installed (`tvm_ffi` against a clash of symbols seen on Windows, Relax for modules
-with functions in Python), which takes seconds; no setting turns it off. A process that only compiles or times has no
-use for it. And a process in a session of its own outlives a parent that is killed: a kernel that hangs would stay on
-the device.
+A process that only compiles or times has no use for PyTorch. And a process in a session of its own outlives a parent
+that is killed: a kernel that hangs would stay on the device.
 """
 
 from __future__ import annotations
 
 import ctypes
-import importlib
 import os
 import runpy
 import signal
@@ -20,25 +17,14 @@ import traceback
 from collections.abc import Callable
 from typing import IO, NoReturn
 
+from collage.without_torch import import_tvm_without_torch
+
 _PR_SET_PDEATHSIG = 1
 
 
 def command(module: str, library: str = "tvm") -> list[str]:
     """The command line that runs a module as a helper of this process, which needs TVM or only its "tvm_ffi"."""
     return [sys.executable, "-m", "collage.measure.helper", str(os.getpid()), library, module]
-
-
-def import_tvm_without_torch(library: str = "tvm") -> None:
-    """Import TVM as where PyTorch is not installed. An `import torch` after that works as ever; its tensors reach TVM
-    by DLPack.
-    """
-    if "torch" in sys.modules or library in sys.modules:
-        return
-    sys.modules["torch"] = None  # type: ignore[assignment]  # makes an import of it fail
-    try:
-        importlib.import_module(library)
-    finally:
-        del sys.modules["torch"]
 
 
 def channels() -> tuple[IO[bytes], IO[bytes]]:

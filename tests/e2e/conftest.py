@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +10,7 @@ import pytest
 
 import collage
 from benchmarks.workloads import build
-from collage.effort import EFFORTS
-
-#: Every candidate is measured; the contest is short, because who wins it does not matter here.
-EVERYTHING = replace(EFFORTS["thorough"], correction_rounds=1, race_rounds=5, final_rounds=4)
+from tests.e2e.efforts import EVERYTHING
 
 
 @dataclass(frozen=True)
@@ -29,6 +26,6 @@ class Tuned:
 @pytest.fixture(scope="session")
 def tuned(tmp_path_factory: pytest.TempPathFactory) -> Tuned:
     records = tmp_path_factory.mktemp("tuned") / "records.db"
-    model = build("tiny_resnet")
+    model = build("tiny_resnet", blocks=(1,))
     module = collage.load(model)
     return Tuned(model, module, collage.partition(module, records=records, effort=EVERYTHING), records)

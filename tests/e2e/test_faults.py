@@ -29,6 +29,7 @@ from collage.estimate import Workload
 from collage.records import RecordDatabase
 from estimators.measured import MeasuredEstimator
 from tests.e2e import faulty
+from tests.e2e.efforts import EVERYTHING
 from tests.e2e.networks import convolution_relu, long_softmax
 
 REASONS: dict[type[Backend], str] = {
@@ -105,9 +106,7 @@ def test_what_is_right_is_not_condemned_by_a_reference_that_is_not(tmp_path: Pat
 def test_a_plan_is_found_in_spite_of_faulty_backends(tmp_path: Path) -> None:
     model = convolution_relu()
     faults: list[Backend | str] = [faulty.GivesWrongNumbers(), faulty.RaisesAtRun(), "onnxruntime", "tvm"]
-    plan = collage.partition(
-        model, backends=faults, estimator="measured", records=tmp_path / "records.db", threads=1, correction_rounds=1
-    )
+    plan = collage.partition(model, backends=faults, records=tmp_path / "records.db", threads=1, effort=EVERYTHING)
     used = {p.backend for p in plan.partitions}
     assert used <= {"onnxruntime", "tvm", "host"}
     outputs = plan.compile()(np.ones((1, 8, 14, 14), np.float32))

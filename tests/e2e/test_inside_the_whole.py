@@ -17,7 +17,8 @@ from collage.measure.reference import ReferenceRun
 from collage.progress import Reporter
 from collage.records import RecordDatabase
 from searchers.evolutionary import EvolutionarySearcher
-from tests.e2e.conftest import EVERYTHING, Tuned
+from tests.e2e.conftest import Tuned
+from tests.e2e.efforts import EVERYTHING
 
 
 def _records(path: Path) -> int:

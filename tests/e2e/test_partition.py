@@ -21,7 +21,8 @@ from collage.errors import ModelInputError, PlanError
 from collage.graph.candidates import HOST
 from collage.graph.from_relax import read_graph
 from collage.records import RecordDatabase
-from tests.e2e.conftest import EVERYTHING, Tuned
+from tests.e2e.conftest import Tuned
+from tests.e2e.efforts import EVERYTHING
 
 _FRESH = """
 import sys

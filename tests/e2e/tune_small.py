@@ -5,10 +5,16 @@
 The right choice is beyond doubt: the other backend is far slower.
 """
 
+# ruff: noqa: E402 (TVM comes up without PyTorch: this process is started again and again)
+
 from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+
+from collage.without_torch import import_tvm_without_torch
+
+import_tvm_without_torch()
 
 import collage
 from collage.progress import Reporter
@@ -16,6 +22,7 @@ from collage.records import Record, RecordDatabase
 from collage.transition import Pair, Transition
 from estimators.measured import MeasuredEstimator
 from tests.e2e import faulty
+from tests.e2e.efforts import EVERYTHING
 from tests.e2e.networks import convolution_relu
 
 
@@ -52,6 +59,7 @@ if __name__ == "__main__":
             estimator=CandidatesOnly(records=database),
             records=records,
             threads=1,
+            effort=EVERYTHING,
             confirm_end_to_end="confirm" in sys.argv,
             reporter=Stages(),
         )
