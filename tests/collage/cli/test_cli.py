@@ -71,9 +71,10 @@ def test_run_imports_nothing_of_the_compiling_side(tuned: Tuned) -> None:
         "collage.errors",
         "collage.interrupt",
         "collage.runtime.tensor_spec",
+        "collage.without_torch",
     )
     assert {name for name in ours if name != "collage" and not name.startswith(allowed)} == set()
-    assert not loaded & {"onnx", "sqlalchemy", "joblib", "sklearn", "xgboost"}
+    assert not loaded & {"onnx", "sqlalchemy", "joblib", "sklearn", "torch", "xgboost"}
     assert "output  y: float32[2, 8]" in done.stdout
 
 

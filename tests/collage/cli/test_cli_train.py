@@ -1,7 +1,9 @@
 """`collage train` learns a model from logs, and prints how wrong it is."""
 
 import gzip
+import io
 import shutil
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
@@ -27,24 +29,32 @@ def run(capsys: pytest.CaptureFixture[str], *logs: Path, output: Path, **options
     return status, out, err
 
 
-def test_it_writes_a_model_and_prints_a_table(capsys, tmp_path: Path) -> None:
-    status, out, _ = run(capsys, LOG, output=tmp_path / "cost.json")
-    assert status == 0
-    lines = out.splitlines()
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A model of `LOG`, and what was printed when it was trained."""
+    output, printed = tmp_path_factory.mktemp("trained") / "cost.json", io.StringIO()
+    with redirect_stdout(printed):
+        train([LOG], output, estimator="learned", seed=0, calibrate=None, verbose=False)
+    return output, printed.getvalue()
+
+
+def test_it_writes_a_model_and_prints_a_table(trained: tuple[Path, str]) -> None:
+    model, printed = trained
+    lines = printed.splitlines()
     assert "networks left out in turn" in lines[0]
     assert lines[1].split() == ["records", "MAPE", "<=10%", "<=20%", "Spearman", "coverage"]
     names = [line.split()[0] for line in lines[2:-1]]
     assert names[:4] == ["all", "onnxruntime", "openvino", "tvm"] and "convolution" in names and "matmul" in names
-    assert (tmp_path / "cost.json").stat().st_size > 10_000
+    assert model.stat().st_size > 10_000
 
 
-def test_a_database_trains_as_its_log_does(capsys, tmp_path: Path) -> None:
+def test_a_database_trains_as_its_log_does(capsys, tmp_path: Path, trained: tuple[Path, str]) -> None:
     with RecordDatabase(tmp_path / "r.db") as database:
         import_log(database, LOG)
-    _, from_log, _ = run(capsys, LOG, output=tmp_path / "log.json")
+    model, from_log = trained
     _, from_database, _ = run(capsys, tmp_path / "r.db", output=tmp_path / "database.json")
     assert from_log.splitlines()[:-1] == from_database.splitlines()[:-1]
-    assert (tmp_path / "log.json").read_text() == (tmp_path / "database.json").read_text()
+    assert model.read_text() == (tmp_path / "database.json").read_text()
 
 
 def test_a_log_whose_end_is_missing_trains_with_a_warning(capsys, tmp_path: Path) -> None:
@@ -54,11 +64,11 @@ def test_a_log_whose_end_is_missing_trains_with_a_warning(capsys, tmp_path: Path
     assert status == 0 and err.startswith("warning: ") and "its end is missing" in err
 
 
-def test_a_model_is_calibrated_by_records(capsys, tmp_path: Path) -> None:
-    run(capsys, LOG, output=tmp_path / "cost.json")
-    status, out, _ = run(capsys, LOG, output=tmp_path / "here.json", calibrate=str(tmp_path / "cost.json"))
+def test_a_model_is_calibrated_by_records(capsys, tmp_path: Path, trained: tuple[Path, str]) -> None:
+    model, _ = trained
+    status, out, _ = run(capsys, LOG, output=tmp_path / "here.json", calibrate=str(model))
     assert status == 0 and out.startswith("Errors on records left out in turn")
-    assert "Wrote" in out and (tmp_path / "here.json").read_text() != (tmp_path / "cost.json").read_text()
+    assert "Wrote" in out and (tmp_path / "here.json").read_text() != model.read_text()
     status, out, _ = run(capsys, LOG, output=tmp_path / "other.json", calibrate="shipped")
     assert status == 0 and (tmp_path / "other.json").exists()
 

@@ -57,9 +57,9 @@ def test_processes_that_time_and_compile_do_not_import_pytorch(tmp_path: Path) -
 
 def test_a_slow_start_is_not_the_first_rivals_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As where the device's clock has to be compiled."""
-    (tmp_path / "sitecustomize.py").write_text("import time; time.sleep(6)")
+    (tmp_path / "sitecustomize.py").write_text("import time; time.sleep(3.5)")
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ['PYTHONPATH']}")
-    with Runner(1, timeout_s=5.0) as runner:
+    with Runner(1, timeout_s=3.0) as runner:
         (measured,) = runner.measure(job(tmp_path, {}))
     assert "hangs" not in measured.reason and "torch is" in measured.reason
 
