@@ -80,8 +80,7 @@ NAMES: tuple[str, ...] = tuple(WORKLOADS)
 def build(name: str, **options: Any) -> ModelProto:
     """The network called `name`.
 
-    `options`: `batch` (1), `seed` (0) of the weights, `dtype` ("float32" or "float16"), `sequence` of the transformers,
-    `blocks` of the stages of tiny_resnet.
+    `options`: `batch` (1), `seed` (0) of the weights, `dtype` ("float32" or "float16"), `sequence` of the transformers.
 
     Raises
     ------

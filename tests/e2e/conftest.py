@@ -26,6 +26,6 @@ class Tuned:
 @pytest.fixture(scope="session")
 def tuned(tmp_path_factory: pytest.TempPathFactory) -> Tuned:
     records = tmp_path_factory.mktemp("tuned") / "records.db"
-    model = build("tiny_resnet", blocks=(1,))
+    model = build("tiny_resnet")
     module = collage.load(model)
     return Tuned(model, module, collage.partition(module, records=records, effort=EVERYTHING), records)
