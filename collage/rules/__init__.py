@@ -20,6 +20,7 @@ from collage.rules.gather import check_coverable, gather_candidates
 from collage.rules.host import HostPartitionRule
 from collage.rules.pattern_rule import DFPatternPartitionRule, PatternMatch
 from collage.rules.regions import RegionPartitionRule
+from collage.rules.registry import RegistryPartitionRule
 from collage.rules.trees import graph_rule, library_rule, native_rule
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "PatternMatch",
     "PrimitivePartitionRule",
     "RegionPartitionRule",
+    "RegistryPartitionRule",
     "UnionPartitionRule",
     "candidate_of",
     "check_coverable",

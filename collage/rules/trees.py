@@ -31,7 +31,7 @@ def native_rule(max_depth: int = 4, max_per_exit: int = 32) -> PartitionRule:
     """Native (TVM): OnlyValid(1 exit, no taps, depth) > Combine(kind table, tuples) > OpCallByKind; opaque calls alone.
 
     Left out are sub-graphs that the host runs for nothing, and those that read a shape from outside, take a tuple from
-    outside apart, or give out a tuple with something in it that they do not compute.
+    outside apart, or give out a tuple with something in it that they do not compute, or that is in it twice.
 
     Parameters
     ----------
@@ -100,6 +100,7 @@ def _is_native_work(sub_graph: SubGraph) -> bool:
         and all(nodes[i].value is not ValueKind.OTHER for i in boundary.inputs)
         and not any(nodes[i].kind in (NodeKind.TUPLE, NodeKind.TUPLE_GET) for i in _readers_of_tuples(sub_graph))
         and all(i in sub_graph.inside for node in tuples for i in node.inputs)
+        and all(node.expr is None or len(node.expr.fields) == len(node.inputs) for node in tuples)
     )
 
 

@@ -150,6 +150,15 @@ def test_what_is_only_returned_together_is_not_computed_together() -> None:
     assert found(native_rule(), graph) == [(1,), (2,)]
 
 
+def test_a_kernel_gives_no_tensor_twice() -> None:
+    def twice(emit: Emit, x: Any) -> Any:
+        positive = emit(op.nn.relu(x))
+        return relax.Tuple([positive, positive])
+
+    graph = read_graph(collage.load(network(twice)))
+    assert [len(c.sub_graph.inside) for c in candidates_of(graph) if c.backend == "tvm"] == [1]
+
+
 def test_constants_in_a_tuple_are_given_and_never_inside() -> None:
     graph = DataflowGraph.from_edges(
         [("x", IN, []), ("w", CONST, []), ("relu", E, [0]), ("tuple", TUPLE, [1, 2]), ("concat", I, [3])]
