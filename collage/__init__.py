@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collage.backends.base import Availability as Availability
     from collage.backends.base import Backend as Backend
+    from collage.backends.optimize import optimize_for as optimize_for
     from collage.cost import Cost as Cost
     from collage.errors import BackendUnavailableError as BackendUnavailableError
     from collage.errors import CodegenError as CodegenError
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from collage.search import Partitioning as Partitioning
     from collage.search import Searcher as Searcher
     from collage.search import SearchProblem as SearchProblem
+    from collage.several_functions import partition_functions as partition_functions
     from collage.several_shapes import partition_shapes as partition_shapes
     from collage.transform import CollagePartition as CollagePartition
 
@@ -61,6 +63,8 @@ _EXPORTS = {
     "partition": "collage.partitioner",
     "partition_shapes": "collage.several_shapes",
     "Plan": "collage.plan",
+    "partition_functions": "collage.several_functions",
+    "optimize_for": "collage.backends.optimize",
     "PlanSet": "collage.plan_set",
     "CollagePartition": "collage.transform",
     "Backend": "collage.backends.base",

@@ -240,4 +240,4 @@ def enumerate_candidates(graph: DataflowGraph, backends: Mapping[str, Backend]) 
     NoCoverError
         No backend takes some operator.
     """
-    return gather_candidates(graph, [PartitionSpec(backend.rule(), name) for name, backend in backends.items()])
+    return gather_candidates(graph, [PartitionSpec(backend.partition_rule, name) for name, backend in backends.items()])

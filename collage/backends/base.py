@@ -7,10 +7,11 @@ Library and graph backends turn `Codegen` functions into runtime modules that se
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from collage.errors import CodegenError
 from collage.rules.base import PartitionRule
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 Progress = Callable[[str], None]
 Style = Literal["native", "library", "graph"]
+_Backend = TypeVar("_Backend", bound="Backend")
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,7 @@ class Backend(ABC):
     incompatible: ClassVar[frozenset[str]] = frozenset()
     #: Schedules that `tune` tries for each kernel before it is measured; 0 where there is nothing to tune.
     tune_trials: int = 0
+    _rule: PartitionRule | None = None
 
     @property
     def engine_name(self) -> str:
@@ -105,6 +108,27 @@ class Backend(ABC):
     @abstractmethod
     def rule(self) -> PartitionRule:
         """The tree of rules that finds this backend's candidates."""
+
+    def with_rule(self: _Backend, rule: PartitionRule) -> _Backend:
+        """The backend with a user's rule instead of its own (RFC 0062, phase 1: a target's `partition_rule`)."""
+        other = copy.copy(self)
+        other._rule = rule
+        return other
+
+    @property
+    def partition_rule(self) -> PartitionRule:
+        """The tree of rules in force: the user's, or else the backend's own."""
+        return self.rule() if self._rule is None else self._rule
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without a user's rule: it is not needed where candidates are built, and its patterns cannot be sent there."""
+        return {name: value for name, value in self.__dict__.items() if name != "_rule"}
+
+    def optimize(self, module: Any) -> Any:
+        """The canonical module after rewrites of the whole network that help this backend; by default none. The user
+        asks for them (`collage.optimize_for`).
+        """
+        return module
 
     def configuration(self) -> dict[str, Any]:
         """Settings that change what is built (tuning records, precision, ...): part of every record's key, beside a

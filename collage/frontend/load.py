@@ -12,6 +12,7 @@ import onnx
 import tvm
 
 from collage.errors import FrontendError
+from collage.frontend.functions import function_notes
 from collage.frontend.onnx.file import OnnxSource, read_onnx
 from collage.frontend.onnx.importer import import_onnx
 from collage.frontend.passes.canonical import canonicalise
@@ -60,7 +61,7 @@ def load(
     source = _onnx_source(model)
     imported = bind_relax_shapes(_relax(model), wanted) if source is None else import_onnx(source, wanted)
     module = for_device(canonicalise(imported), device)
-    notes = notes_of(model) if isinstance(model, tvm.IRModule) else ()
+    notes = (*notes_of(model), *function_notes(model)) if isinstance(model, tvm.IRModule) else ()
     if source is not None:
         notes = shape_notes(declared_onnx_inputs(source.model.graph), wanted)
         for note in notes:

@@ -68,7 +68,7 @@ def coalesced(
     found: list[CandidatePartition] = []
     for name in sorted({candidate.backend for candidate in partitioning.partitions}):
         backend = backends[name]
-        rule = backend.rule()
+        rule = backend.partition_rule
         for parts in neighbours.legal_unions(name, takes.get(name, 0)):
             union = _union(graph, name, parts)
             if union not in seen and _allows(rule, PartitionSpec(rule, name), backend, union, parts):
