@@ -34,6 +34,7 @@ from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.description import describe_module, structure_hash
 from collage.graph.from_relax import read_graph
 from collage.interrupt import interruptible, resumable
+from collage.measure.pool import shared_pool
 from collage.measure.reference import ReferenceRun
 from collage.measure.transitions import transition_costs
 from collage.measure.workloads import WorkloadCosts, WorkloadFactory
@@ -137,6 +138,8 @@ def partition(
         else:
             estimate_with = plugins.load("estimators", estimator, **parameters)
         estimate_with = estimate_with.bind(database, reporter)
+        if estimate_with.uses_device:
+            shared_pool().start(default_threads())
         chosen, left_out = _known(available, estimate_with)
         module = load(model, shapes, device)
         graph, network = read_graph(module), structure_hash(describe_module(module))

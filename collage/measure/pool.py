@@ -72,6 +72,12 @@ class Pool:
         """
         return _Mapping(self, function, items, seconds).run(jobs)
 
+    def start(self, count: int) -> None:
+        """Have so many processes come up, which takes seconds, while something else is done."""
+        with self._lock:
+            while len(self._idle) < count:
+                self._idle.append(_Worker())
+
     def take(self, fresh: bool) -> _Worker:
         """An idle process, or a new one."""
         with self._lock:

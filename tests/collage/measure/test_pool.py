@@ -170,3 +170,11 @@ def test_messages_that_come_at_once_cost_no_look_at_the_process(monkeypatch: pyt
         with pytest.raises(Overdue):
             process.receive(0.01)
         assert looks
+
+
+def test_processes_that_were_started_early_are_the_ones_that_work() -> None:
+    pool = Pool()
+    pool.start(1)
+    (early,) = [worker.process for worker in pool._idle]
+    pool.start(1)
+    assert pool.map(number, [0], 1, LIMIT_S) == [early.number]
