@@ -11,6 +11,7 @@ from typing import Any
 
 import onnx
 import tvm
+from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
 
 from collage.frontend.shapes import declared_onnx_inputs
 
@@ -60,7 +61,7 @@ def dynamic_onnx(model: Any) -> tuple[bytes, list[tuple[str, str, list[int | Non
     with tempfile.TemporaryDirectory(prefix="collage-") as folder:
         path = onnx_file(model, Path(folder))
         proto = None if path is None else onnx.load(path)
-    if proto is None or proto.ByteSize() > _LARGEST:
+    if proto is None:
         return None
     inputs: list[tuple[str, str, list[int | None] | None]] = []
     types = {value.name: value.type.tensor_type.elem_type for value in proto.graph.input}
@@ -70,4 +71,8 @@ def dynamic_onnx(model: Any) -> tuple[bytes, list[tuple[str, str, list[int | Non
         inputs.append((declared.name, str(onnx.helper.tensor_dtype_to_np_dtype(types[declared.name])), extents))
     if not any(extents is None or None in extents for _, _, extents in inputs):
         return None
-    return proto.SerializeToString(), inputs
+    try:
+        content: bytes = proto.SerializeToString()
+    except (EncodeError, ValueError):  # with its weights, which may be in other files, it is too large for one message
+        return None
+    return (content, inputs) if len(content) <= _LARGEST else None

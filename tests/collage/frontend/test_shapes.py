@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
+import onnx
 import pytest
 from frontend_cases import FLOAT, model, node, normal, run
 from tvm.script import ir as I
@@ -10,7 +13,7 @@ from tvm.script import relax as R
 
 from collage.errors import FrontendError, UnboundDimensionError
 from collage.frontend import batch_shapes, input_specs, load
-from collage.frontend.source import notes_of
+from collage.frontend.source import dynamic_onnx, notes_of
 
 
 @pytest.mark.parametrize("symbol", ["?", "-1", "DynamicDimension", "n"])
@@ -87,3 +90,28 @@ def test_the_batch_of_a_relax_module_is_a_symbol() -> None:
     fixed = load(Symbolic, {"x": (1, 3)})
     with pytest.raises(FrontendError, match="no input has a dynamic first dimension"):
         batch_shapes(fixed, [4])
+
+
+def test_the_dynamic_model_is_whole(tmp_path: Path) -> None:
+    proto = model([node("MatMul", ["x", "w"], ["y"])], {"x": (FLOAT, ["n", 64])}, {"y": FLOAT}, {"w": normal(64, 32)})
+    onnx.save_model(
+        proto,
+        tmp_path / "m.onnx",
+        save_as_external_data=True,
+        location="m.bin",
+        size_threshold=0,
+        convert_attribute=False,
+    )
+    found = dynamic_onnx(tmp_path / "m.onnx")
+    assert found is not None and found[1] == [("x", "float32", [None, 64])]
+    np.testing.assert_array_equal(
+        onnx.numpy_helper.to_array(onnx.load_from_string(found[0]).graph.initializer[0]), normal(64, 32)
+    )
+
+
+def test_what_has_no_dynamic_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    proto = model([node("Relu", ["x"], ["y"])], {"x": (FLOAT, ["n", 64])}, {"y": FLOAT})
+    fixed = model([node("Relu", ["x"], ["y"])], {"x": (FLOAT, [1, 64])}, {"y": FLOAT})
+    assert dynamic_onnx(proto) is not None and dynamic_onnx(fixed) is None and dynamic_onnx(Symbolic) is None
+    monkeypatch.setattr("collage.frontend.source._LARGEST", 10)
+    assert dynamic_onnx(proto) is None
