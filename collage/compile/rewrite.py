@@ -22,7 +22,7 @@ import tvm
 from tvm import relax
 
 from collage.backends.base import Backend
-from collage.errors import PlanError
+from collage.errors import CodegenError, PlanError
 from collage.graph.candidates import HOST, CandidatePartition
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.description import describe_module, structure_hash
@@ -160,11 +160,19 @@ class Partition:
 def partition_function(graph: DataflowGraph, candidate: CandidatePartition, backend: Backend, symbol: str) -> Partition:
     """The function of one partition, in the style of its backend; external code generators name what they make
     `symbol`.
+
+    Raises
+    ------
+    CodegenError
+        A native partition has labelled patterns inside.
     """
     sub_graph = candidate.sub_graph
     inputs, outputs = ordered_inputs(sub_graph), ordered_outputs(sub_graph)
     body = _Body(graph)
     if backend.style == "native":
+        if candidate.composites:
+            labels = ", ".join(label for label, _ in candidate.composites)
+            raise CodegenError(f"a kernel of {backend.name} cannot call a library: {labels} inside {candidate}")
         weights = _weights(graph, sub_graph.inside)
         params = body.parameters([*inputs, *weights])
         attrs: dict[str, Any] = {"Primitive": 1, "collage.backend": backend.name}

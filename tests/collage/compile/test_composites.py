@@ -13,8 +13,9 @@ from tvm.relax import op
 from tvm.relax.dpl import is_op, wildcard
 
 from collage.backends.base import Availability, Backend
+from collage.backends.tvm.backend import TVMBackend
 from collage.compile.rewrite import apply
-from collage.errors import PlanError
+from collage.errors import CodegenError, PlanError
 from collage.graph.candidates import CandidatePartition
 from collage.graph.from_relax import read_graph
 from collage.graph.index_set import IndexSet
@@ -114,3 +115,12 @@ def test_patterns_that_need_each_other_are_refused() -> None:
     graph = read_graph(module)
     with pytest.raises(PlanError, match="need each other"):
         apply(module, graph, [chosen(graph, (1, 3), (2, 4)), host(graph, 5)], {"library": Library()})
+
+
+def test_a_label_in_a_native_kernel_is_refused_and_not_dropped() -> None:
+    module = network(both)
+    graph = read_graph(module)
+    inside = IndexSet((1, 2, 3))
+    labelled = CandidatePartition(SubGraph(graph, inside), "tvm", (("library.relu", IndexSet((1,))),))
+    with pytest.raises(CodegenError, match=r"library\.relu"):
+        apply(module, graph, [labelled], {"tvm": TVMBackend()})
