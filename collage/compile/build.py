@@ -18,6 +18,7 @@ from tvm import relax
 import collage
 from collage.backends.base import Backend
 from collage.backends.lowering import Lowering
+from collage.compile.calls import with_open_results
 from collage.compile.deployment import as_metadata, deployment_of
 from collage.compile.lowering import lowering_of
 from collage.errors import CodegenError, CollageError, last_line
@@ -192,6 +193,7 @@ def compile_partitioned(
         if used:
             options = {"threads": threads, "alone": int(alone)}
             module = relax.transform.RunCodegen({name: options for name in used})(module)
+            module = with_open_results(module)
             # The backends' modules own their weights; TVM would store them a second time.
             module = module.without_attr("const_name_to_constant")
         lowering = lowering_of(device_of_backends(by_name.values()), threads, list(by_name.values()))

@@ -12,6 +12,7 @@ import tvm
 from tvm import relax
 
 from collage.backends.base import Backend
+from collage.frontend.values import static_shape
 from collage.runtime import engines
 
 #: TVM's own pool of threads.
@@ -130,12 +131,12 @@ def _direct(main: Any, bindings: Sequence[Any], owners: Mapping[str, Backend | N
     if owner is None or not owner.makes_blobs or any(a not in params for a in calls[0].value.args):
         return None
     call, packed = calls[0].value, calls[0].var
-    results = list(range(len(packed.ty.fields) if isinstance(packed.ty, relax.TupleType) else 1))
+    results = list(range(len(_fields(packed.ty))))
     known = {packed: results}
     for binding in bindings:
         known.setdefault(binding.var, _results(binding.value, known))
     outputs = _results(main.body.body, known)
-    if sorted(outputs) != results:
+    if sorted(outputs) != results or not all(static_shape(ty) is not None for ty in _fields(packed.ty)):
         return None
     return Direct(
         symbol=call.op.name_hint,
@@ -143,6 +144,10 @@ def _direct(main: Any, bindings: Sequence[Any], owners: Mapping[str, Backend | N
         outputs=tuple(outputs.index(result) for result in results),
         any_address=_takes_any_address(owner),
     )
+
+
+def _fields(ty: Any) -> list[Any]:
+    return list(ty.fields) if isinstance(ty, relax.TupleType) else [ty]
 
 
 def _results(value: Any, known: Mapping[Any, list[int]]) -> list[int]:

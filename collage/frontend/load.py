@@ -27,6 +27,7 @@ from collage.frontend.shapes import (
     with_batch,
 )
 from collage.frontend.source import NOTES, SOURCE, notes_of
+from collage.frontend.values import dependent_notes
 from collage.frontend.torch_program import import_torch, is_exported_program
 from collage.frontend.values import input_specs
 
@@ -66,6 +67,7 @@ def load(
         notes = shape_notes(declared_onnx_inputs(source.model.graph), wanted)
         for note in notes:
             warnings.warn(note, stacklevel=2)
+    notes = (*notes, *(note for note in dependent_notes(module) if note not in notes))
     if notes:
         module = module.with_attr(NOTES, list(notes))
     if isinstance(model, (str, os.PathLike)):

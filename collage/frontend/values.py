@@ -11,6 +11,7 @@ import tvm
 from tvm import relax
 
 from collage.errors import FrontendError
+from collage.opaque import function_of, opaque_calls
 from collage.runtime.tensor_spec import TensorSpec
 
 #: Attribute of `main` with the names of the network's outputs: Relax gives names to inputs only.
@@ -28,7 +29,7 @@ def input_specs(mod: tvm.IRModule) -> list[TensorSpec]:
 
 
 def output_specs(mod: tvm.IRModule) -> list[TensorSpec]:
-    """The outputs of a canonical module, in order."""
+    """The outputs of a canonical module, in order; extents that depend on data are -1."""
     function = mod["main"]
     result = function.ret_ty
     types = list(result.fields) if isinstance(result, relax.TupleType) else [result]
@@ -36,7 +37,23 @@ def output_specs(mod: tvm.IRModule) -> list[TensorSpec]:
     names = [str(name) for name in attributes[OUTPUT_NAMES]] if OUTPUT_NAMES in attributes else []
     if len(names) != len(types):
         names = [f"output{i}" for i in range(len(types))]
-    return [_spec(name, ty) for name, ty in zip(names, types, strict=True)]
+    return [_spec(name, ty, may_be_open=True) for name, ty in zip(names, types, strict=True)]
+
+
+def dependent_notes(mod: tvm.IRModule) -> list[str]:
+    """Which part of a canonical module one engine has to run whole, because shapes in it depend on data."""
+    result = []
+    for call in opaque_calls(mod["main"]):
+        fields = list(call.ty.fields) if isinstance(call.ty, relax.TupleType) else [call.ty]
+        if any(static_shape(field) is None for field in fields):
+            nodes = function_of(call).node
+            names = list(dict.fromkeys(node.op_type for node in nodes))
+            listed = ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")
+            result.append(
+                f"{len(nodes)} operator{'s' if len(nodes) > 1 else ''} ({listed}) run as one part on one engine: "
+                f"shapes depend on data from {names[0]} on"
+            )
+    return result
 
 
 def static_shape(ty: Any) -> tuple[int, ...] | None:
@@ -68,8 +85,10 @@ def constant(value: Any, dtype: str | None = None) -> Any:
     return relax.const(tvm.runtime.tensor(array), str(array.dtype))
 
 
-def _spec(name: str, ty: Any) -> TensorSpec:
+def _spec(name: str, ty: Any, may_be_open: bool = False) -> TensorSpec:
     shape = static_shape(ty)
+    if shape is None and may_be_open and isinstance(ty, relax.TensorType) and ty.ndim >= 0:
+        shape = (-1,) * ty.ndim
     if shape is None:
         raise FrontendError(f"'{name}' is not a tensor of static shape: {ty}")
     return TensorSpec(name, shape, dtype_of(ty))

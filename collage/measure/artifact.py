@@ -19,6 +19,7 @@ from tvm import relax
 
 from collage.backends.base import Backend
 from collage.compile.build import Blob, compile_partitioned, write_blob
+from collage.compile.calls import external_call
 from collage.compile.rewrite import Partition, function_type, partition_function
 from collage.estimate import Workload
 from collage.graph.candidates import CandidatePartition
@@ -148,8 +149,7 @@ def _calling_module(graph: DataflowGraph, partition: Partition, callee: Any, fun
     params = [relax.Var(p.name, p.ty) for p in partition.function.params]
     result_type = partition.function.ret_ty
     if isinstance(callee, relax.ExternFunc):
-        fields = list(result_type.fields) if isinstance(result_type, relax.TupleType) else result_type
-        call = relax.op.call_dps_packed(callee.global_symbol, relax.Tuple(params), out_ty=fields)
+        call = external_call(str(callee.global_symbol), params, result_type)
     else:
         call = relax.Call(callee, params)
     out = relax.Var("output", result_type)

@@ -99,9 +99,7 @@ def _call_externals(main: Any, external: Mapping[str, str]) -> Any:
         for binding in block.bindings:
             value = binding.value
             if isinstance(value, relax.Call) and getattr(value.op, "name_hint", None) in external:
-                out = binding.var.ty
-                fields = list(out.fields) if isinstance(out, relax.TupleType) else out
-                value = relax.op.call_dps_packed(external[value.op.name_hint], relax.Tuple(value.args), out_ty=fields)
+                value = external_call(external[value.op.name_hint], value.args, binding.var.ty)
             bindings.append(relax.VarBinding(binding.var, value))
         blocks.append(relax.DataflowBlock(bindings))
     body = relax.SeqExpr(blocks, main.body.body)

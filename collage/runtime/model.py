@@ -116,7 +116,8 @@ class CompiledModel:
             A wrong number of arrays, a wrong shape or dtype, an output that is not contiguous or not writeable, or
             outputs that overlap each other or inputs.
         CompiledModelError
-            The model runs on an accelerator: there, tensors on the device are used in place by an ordinary call.
+            The model runs on an accelerator: there, tensors on the device are used in place by an ordinary call. Or
+            the shape of an output depends on the values of a call.
 
         Notes
         -----
@@ -128,6 +129,9 @@ class CompiledModel:
             raise CompiledModelError(
                 "buffers are bound for models on the CPU: give an ordinary call tensors on the device"
             )
+        for spec in self.outputs:
+            if spec.is_open:
+                raise CompiledModelError(f"the shape of output {spec} depends on the values of a call: it cannot be bound")
         direct = self._direct
         anywhere = direct is None or direct.any_address
         targets = [Argument(spec, anywhere, "output") for spec in self.outputs]

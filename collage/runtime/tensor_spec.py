@@ -18,7 +18,7 @@ class TensorSpec:
     name
         As in the original model; `output0`, `output1`, ... where the model gives its outputs no names.
     shape
-        Static extents; empty for a scalar.
+        Extents; empty for a scalar; -1 where one depends on the values of a call, in outputs only.
     dtype
         As in NumPy, e.g. "float32".
     """
@@ -28,4 +28,9 @@ class TensorSpec:
     dtype: str
 
     def __str__(self) -> str:
-        return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]"
+        return f"{self.name}: {self.dtype}[{', '.join('?' if d < 0 else str(d) for d in self.shape)}]"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the shape is only known after a call."""
+        return any(extent < 0 for extent in self.shape)

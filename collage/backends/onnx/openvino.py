@@ -106,6 +106,8 @@ def _opaque_reason(call: Any) -> str | None:
     name = opaque_name(call)
     types = [ty for value in (*tensors_of(call), call) for ty in _tensor_types(value.ty)]
     for ty in types:
+        if not isinstance(ty.shape, relax.ShapeExpr):
+            return f"{name}: the shape of a result depends on data"
         if str(ty.dtype) not in DTYPES:
             return f"{name}: dtype {ty.dtype}"
     operators = {node.op_type for node in function_of(call).node}

@@ -233,13 +233,11 @@ class _Importer:
         wanted = list(dict.fromkeys(value for value in outputs if isinstance(value, Deferred)))
         if not wanted:
             return outputs
-        if wanted:
-            first = describe_node(self._dependent.first)
-            raise UnsupportedOperatorError(
-                f"{first}: the shape of its result depends on data, which cannot be compiled"
-            )
         function = self._dependent.function(wanted)
-        types = result_types(self._dependent.nodes[0], function, self._dependent.operands)
+        types = result_types(self._dependent.first, function, self._dependent.operands)
+        if any(ty.ndim < 0 for ty in types):
+            first = describe_node(self._dependent.first)
+            raise UnsupportedOperatorError(f"{first}: the rank of an output that follows from it depends on data")
         call = self._builder.emit(opaque_call(function, self._dependent.operands, types), name_hint="dependent")
         fields = (
             [call] if len(wanted) == 1 else [self._builder.emit(relax.TupleGetItem(call, i)) for i in range(len(types))]

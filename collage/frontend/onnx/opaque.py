@@ -55,7 +55,7 @@ class OpaquePart:
 
     def __init__(self, folder: Path) -> None:
         self.nodes: list[NodeProto] = []
-        self.first: NodeProto | None = None
+        self._first: NodeProto | None = None
         self._folder = folder
         self._inputs: dict[Any, str] = {}
         self._opsets: dict[str, int] = {}
@@ -71,7 +71,7 @@ class OpaquePart:
         opsets
             The model's, by domain.
         """
-        self.first = self.first or node
+        self._first = self._first or node
         self._opsets |= {domain: opsets.get(domain, 1) for domain in operator_sets([node])}
         names = {name: self._name(lookup(name)) for name in names_read(node)}
         names |= {name: self._fresh() for name in node.output if name}
@@ -85,6 +85,12 @@ class OpaquePart:
         wanted = [value.name for value in outputs]
         imports = [onnx.helper.make_opsetid(domain, version) for domain, version in sorted(self._opsets.items())]
         return onnx.helper.make_function("collage", "part", list(self._inputs.values()), wanted, self.nodes, imports)
+
+    @property
+    def first(self) -> NodeProto:
+        """The first node, as the model has it."""
+        assert self._first is not None
+        return self._first
 
     @property
     def operands(self) -> list[Any]:
@@ -158,8 +164,12 @@ def result_types(node: NodeProto, function: FunctionProto, operands: Sequence[An
         shapes.append(written if complete else shape or written)  # of what it does not know, ONNX Runtime says []
     if function.node[0].op_type == "Loop" and len(function.node) == 1:
         shapes = loop_shapes(function, model) or shapes
-    if any(shape is None or None in shape for shape in shapes) and not _depends_on_data(function.node):
-        shapes = _sampled(session, model)
+    dependent = _depends_on_data(function.node)
+    if None in shapes or (not dependent and any(None in shape for shape in shapes if shape is not None)):
+        sampled = _sampled(session, model)
+        ranks = [None if shape is None else [None] * len(shape) for shape in sampled]
+        found = ranks if dependent else sampled
+        shapes = [shape or other for shape, other in zip(shapes, found, strict=True)] if dependent else found
     return [_type(shape, dtype) for shape, dtype in zip(shapes, dtypes, strict=True)]
 
 

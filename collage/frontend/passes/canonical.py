@@ -14,6 +14,7 @@ from collage.frontend.passes.fold_constants import fold_constants
 from collage.frontend.passes.rewriting import Rule, bindings, rewrite
 from collage.frontend.passes.simplify import SIMPLIFICATIONS
 from collage.frontend.values import static_shape
+from collage.opaque import is_opaque
 
 #: More runs than any network has needed (4); the limit only guards against rules that undo each other.
 _MAX_RUNS = 32
@@ -101,7 +102,7 @@ def _refuse_control_flow(mod: tvm.IRModule) -> None:
 def _verify(mod: tvm.IRModule) -> None:
     """The promises that depend on the network rather than on this package."""
     for variable, value in bindings(mod["main"]):
-        if isinstance(value, relax.Call) and not _is_static(variable.ty):
+        if isinstance(value, relax.Call) and not is_opaque(value) and not _is_static(variable.ty):
             operator = value.op.name if isinstance(value.op, tvm.ir.Op) else str(value.op)
             raise FrontendError(
                 f"the shape of '{variable.name}' ({operator}) depends on data, which cannot be compiled"

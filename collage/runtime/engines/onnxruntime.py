@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+import tvm_ffi
 
 from collage.errors import CompiledModelError
 from collage.runtime.engine import PackageEngine, Run
@@ -21,7 +22,12 @@ DTYPES = {
     "tensor(int64)": np.int64,
     "tensor(int32)": np.int32,
     "tensor(int8)": np.int8,
+    "tensor(int16)": np.int16,
     "tensor(uint8)": np.uint8,
+    "tensor(uint16)": np.uint16,
+    "tensor(uint32)": np.uint32,
+    "tensor(uint64)": np.uint64,
+    "tensor(float16)": np.float16,
     "tensor(bool)": np.bool_,
 }
 #: Nothing short of a crash is logged: warnings are about the exporter, not the user's model, and errors are raised.
@@ -42,6 +48,8 @@ def create(blob: bytes, options: Mapping[str, Any]) -> Run:
         )
     except Exception as error:  # the bindings raise a dozen unrelated types, all direct children of Exception
         raise CompiledModelError(f"onnxruntime does not take the model: {error}") from error
+    if any(not isinstance(extent, int) for info in session.get_outputs() for extent in info.shape):
+        return _allocating(session)
     binding = session.io_binding()
     ports = [
         *(_Port(binding.bind_ortvalue_input, info) for info in session.get_inputs()),
@@ -64,6 +72,20 @@ def create(blob: bytes, options: Mapping[str, Any]) -> Run:
         if addresses != bound:
             rebind(addresses)
         run_bound(binding)
+
+    return run
+
+
+def _allocating(session: Any) -> Run:
+    """Outputs whose shapes depend on data are ONNX Runtime's own memory."""
+    names = [info.name for info in session.get_inputs()]
+
+    def run(*tensors: Any) -> Any:
+        if len(tensors) != len(names):
+            raise CompiledModelError(f"the partition takes {len(names)} tensors, {len(tensors)} were given")
+        found = session.run(None, {n: np.from_dlpack(tensor) for n, tensor in zip(names, tensors, strict=True)})
+        results = [tvm_ffi.from_dlpack(np.ascontiguousarray(each).reshape(each.shape)) for each in found]
+        return results[0] if len(results) == 1 else results
 
     return run
 

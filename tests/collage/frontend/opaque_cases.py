@@ -102,3 +102,33 @@ CASES = {
     "loop": loop,
     "quantised convolution": quantised,
 }
+
+
+def detector() -> ModelProto:
+    """A convolution, boxes and scores of it, the boxes that are left by non-maximum suppression, and how many."""
+    weights = {
+        "w": normal(6, 3, 3, 3) * 0.3,
+        "to_boxes": np.array([1, 4, 36], "int64"),
+        "to_scores": np.array([1, 2, 36], "int64"),
+        "count": np.array([10], "int64"),
+        "overlap": np.array([0.5], "float32"),
+        "least": np.array([0.1], "float32"),
+        "last": np.array([2], "int64"),
+        "axis": np.array([1], "int64"),
+        "sizes": np.array([4, 2], "int64"),
+    }
+    nodes = [
+        node("Conv", ["x", "w"], ["f"], pads=[1, 1, 1, 1]),
+        node("Split", ["f", "sizes"], ["f4", "f2"], axis=1),
+        node("Reshape", ["f4", "to_boxes"], ["b"]),
+        node("Transpose", ["b"], ["boxes"], perm=[0, 2, 1]),
+        node("Reshape", ["f2", "to_scores"], ["s"]),
+        node("Sigmoid", ["s"], ["scores"]),
+        node("NonMaxSuppression", ["boxes", "scores", "count", "overlap", "least"], ["chosen"]),
+        node("Gather", ["chosen", "last"], ["index"], axis=1),
+        node("Squeeze", ["index", "axis"], ["flat"]),
+        node("Gather", ["boxes", "flat"], ["picked"], axis=1),
+        node("Shape", ["chosen"], ["number"]),
+    ]
+    outputs = {"picked": FLOAT, "number": INT64, "scores": FLOAT}
+    return model(nodes, {"x": (FLOAT, [1, 3, 6, 6])}, outputs, weights)

@@ -80,6 +80,20 @@ def static_types(ty: Any, dtypes: Iterable[str] = DTYPES) -> tuple[StaticType, .
     return tuple(static_type(field, dtypes) for field in fields)
 
 
+def open_types(ty: Any) -> list[tuple[list[int | None], str]]:
+    """Shape and dtype of each tensor of a type, where extents of an opaque node's results may be None: they depend on
+    data.
+    """
+    result: list[tuple[list[int | None], str]] = []
+    for field in ty.fields if isinstance(ty, relax.TupleType) else [ty]:
+        if isinstance(field, relax.TensorType) and not isinstance(field.shape, relax.ShapeExpr) and field.ndim >= 0:
+            result.append(([None] * field.ndim, str(field.dtype)))
+        else:
+            static = static_type(field, ALL_DTYPES)
+            result.append((list(static.shape), static.dtype))
+    return result
+
+
 @dataclass(frozen=True)
 class Conversion:
     """One Relax call in the course of being written as ONNX.

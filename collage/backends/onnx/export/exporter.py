@@ -22,16 +22,16 @@ from collage.backends.onnx.export import (
 )
 from collage.backends.onnx.export.conversion import (
     ALL_DTYPES,
-    DTYPES,
     Conversion,
     Unsupported,
+    open_types,
     static_type,
     static_types,
     table,
 )
 from collage.backends.onnx.export.graph import GraphBuilder, Value, Values
 from collage.errors import CodegenError
-from collage.opaque import is_opaque, opaque_name
+from collage.opaque import is_opaque, opaque_name, tensors_of
 
 _FAMILIES = (elementwise, activations, windows, layers, movement, creation, reduction, quantisation, opaque)
 _TABLE = table(*(entry for family in _FAMILIES for entry in family.CONVERTERS.items()))
@@ -92,8 +92,8 @@ def export_onnx(func: Any, mod: Any = None, name: str = "main") -> onnx.ModelPro
     with _Naming(f"{name}: the result"):
         result = lookup(func.body.body)
         names = result if isinstance(result, tuple) else (result,)
-        for value, kind in zip(names, static_types(func.body.body.ty, ALL_DTYPES), strict=True):
-            graph.output(value, kind.shape, kind.dtype)
+        for value, (shape, dtype) in zip(names, open_types(func.body.body.ty), strict=True):
+            graph.output(value, shape, dtype)
     return graph.build()
 
 
@@ -116,7 +116,7 @@ def unsupported_reason(node: Any, mod: Any = None) -> str | None:
             return graph.constant(np.empty(kind.shape, dtype=kind.dtype), key=(operand,))
         if isinstance(operand, relax.Tuple):
             return _flat(lookup, operand)
-        kinds = static_types(operand.ty, ALL_DTYPES)
+        kinds = open_types(operand.ty)
         return (
             tuple(f"operand_{i}" for i in range(len(kinds))) if isinstance(operand.ty, relax.TupleType) else "operand"
         )
@@ -131,7 +131,7 @@ def unsupported_reason(node: Any, mod: Any = None) -> str | None:
 def _convert(expr: Any, graph: GraphBuilder, lookup: Any) -> Value | Values:
     """Write one bound expression and return the name(s) of its value."""
     if isinstance(expr, relax.Tuple | relax.TupleGetItem | relax.Var | tvm.ir.GenericConst):
-        static_types(expr.ty, ALL_DTYPES)
+        open_types(expr.ty)
         value: Value | Values = lookup(expr)
         return value
     if not isinstance(expr, relax.Call) or not isinstance(expr.op, tvm.ir.Op):
@@ -139,11 +139,15 @@ def _convert(expr: Any, graph: GraphBuilder, lookup: Any) -> Value | Values:
     converter = _TABLE.get(expr.op.name)
     if converter is None or (expr.op.name == "relax.call_pure_packed" and not is_opaque(expr)):
         raise Unsupported("the exporter has no converter for it")
-    dtypes = ALL_DTYPES if is_opaque(expr) else DTYPES
+    if is_opaque(expr):
+        open_types(expr.ty)
+        for operand in tensors_of(expr):
+            static_type(operand.ty, ALL_DTYPES)
+        return converter(Conversion(expr, graph, lookup))
     for operand in expr.args:
         if isinstance(operand.ty, relax.TensorType):
-            static_type(operand.ty, dtypes)
-    expected = static_types(expr.ty, dtypes)
+            static_type(operand.ty)
+    expected = static_types(expr.ty)
     result = converter(Conversion(expr, graph, lookup))
     if isinstance(expr.ty, relax.TupleType) != isinstance(result, tuple) or (
         isinstance(result, tuple) and len(result) != len(expected)

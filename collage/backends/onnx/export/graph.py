@@ -100,7 +100,7 @@ class GraphBuilder:
         self._inputs.append(helper.make_tensor_value_info(name, tensor_dtype(dtype), list(shape)))
         return name
 
-    def output(self, value: Value, shape: Sequence[int], dtype: str) -> None:
+    def output(self, value: Value, shape: Sequence[int | None], dtype: str) -> None:
         """Declare `value` the next graph output; an input, a constant or an earlier output goes through an Identity."""
         taken = {info.name for info in (*self._inputs, *self._outputs)}
         if value in taken or value in self._constants:
