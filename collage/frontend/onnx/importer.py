@@ -203,7 +203,14 @@ class _Importer:
             return self._branch(node, inputs[0], scope)
         if (function := self._function(node, scope.opset, inputs)) is not None:
             self.refuse_unsupported(function.node, _opset(function.opset_import, scope.opset))
-            return self._call_function(node, function, inputs, scope)
+            if (node.domain, node.op_type) in self._functions:
+                return self._call_function(node, function, inputs, scope)
+            kept = self._dependent.copy()
+            results = self._call_function(node, function, inputs, scope)
+            if any(isinstance(value, Deferred) for value in results):
+                self._dependent = kept
+                raise UnsupportedOperatorError(f"{describe_node(node)}: the shape of its result depends on data")
+            return results
         if node.op_type in EVALUATED and all(
             value is None or isinstance(value, tvm.ir.GenericConst) for value in inputs
         ):

@@ -25,10 +25,8 @@ from collage.frontend.onnx.loop_shapes import loop_shapes
 from collage.frontend.values import constant, dtype_of, static_shape, value_of
 from collage.opaque import model_of, names_read, operator_sets, renamed, sub_graphs
 
-#: Operators whose shape follows from values that are not constants.
-_DATA_DEPENDENT = frozenset(
-    ("AllClassNMS", "Compress", "NonMaxSuppression", "NonZero", "Unique", "If", "Loop", "Scan", "SequenceMap")
-)
+#: Operators whose result has the rank of their first operand, where ONNX's inference says nothing of it.
+_KEEP_RANK = frozenset(("CenterCropPad", "Pad", "Resize", "Slice", "Tile", "TopK", "Upsample"))
 #: Tensors in sub-graphs beyond so many bytes are operands of the node, as weights are, instead of part of its text.
 _LARGE = 1024
 #: Constants up to so many bytes are known while shapes are inferred.
@@ -60,6 +58,13 @@ class OpaquePart:
         self._inputs: dict[Any, str] = {}
         self._opsets: dict[str, int] = {}
         self._count = 0
+
+    def copy(self) -> OpaquePart:
+        """One that grows apart from this."""
+        result = OpaquePart(self._folder)
+        result.nodes, result._first, result._count = list(self.nodes), self._first, self._count
+        result._inputs, result._opsets = dict(self._inputs), dict(self._opsets)
+        return result
 
     def add(self, node: NodeProto, lookup: Callable[[str], Any], opsets: Mapping[str, int]) -> list[Deferred | None]:
         """Append a node of the model; its outputs as values of the part.
@@ -164,12 +169,8 @@ def result_types(node: NodeProto, function: FunctionProto, operands: Sequence[An
         shapes.append(written if complete else shape or written)  # of what it does not know, ONNX Runtime says []
     if function.node[0].op_type == "Loop" and len(function.node) == 1:
         shapes = loop_shapes(function, model) or shapes
-    dependent = _depends_on_data(function.node)
-    if None in shapes or (not dependent and any(None in shape for shape in shapes if shape is not None)):
-        sampled = _sampled(session, model)
-        ranks = [None if shape is None else [None] * len(shape) for shape in sampled]
-        found = ranks if dependent else sampled
-        shapes = [shape or other for shape, other in zip(shapes, found, strict=True)] if dependent else found
+    if any(shape is None or None in shape for shape in shapes):
+        shapes = _closed(function, session, model, shapes)
     return [_type(shape, dtype) for shape, dtype in zip(shapes, dtypes, strict=True)]
 
 
@@ -242,29 +243,43 @@ def _shape(tensor: onnx.TypeProto.Tensor) -> list[int | None] | None:
     return [int(d.dim_value) if d.HasField("dim_value") else None for d in tensor.shape.dim]
 
 
-def _depends_on_data(nodes: Sequence[NodeProto]) -> bool:
-    return any(node.op_type in _DATA_DEPENDENT for node in nodes)
+def _closed(function: FunctionProto, session: Any, model: ModelProto, shapes: Sequence[Any]) -> list[Any]:
+    """The shapes with what samples tell of them. ONNX's inference knows what its own operators give: what is open there
+    depends on data, and only ranks are asked for. Of operators of other domains, runs that agree tell the shape.
+    """
+    foreign = all(node.domain not in ("", "ai.onnx") for node in function.node)
+    if not foreign and None not in shapes:
+        return list(shapes)
+    samples = [run for seed in range(3) if (run := _sampled(session, model, seed)) is not None]
+    ranks: list[Any] = [None] * len(shapes)
+    if samples:
+        ranks = [[None] * len(shape) for shape in samples[0]]
+    elif len(function.node) == 1 and function.node[0].op_type in _KEEP_RANK:
+        known = {value.name: len(value.type.tensor_type.shape.dim) for value in model.graph.input}
+        known |= {tensor.name: len(tensor.dims) for tensor in model.graph.initializer}
+        ranks = [[None] * known[function.node[0].input[0]]] * len(shapes)
+    if foreign and len(samples) > 1 and all(run == samples[0] for run in samples):
+        return list(samples[0])
+    return [rank if shape is None else shape for shape, rank in zip(shapes, ranks, strict=True)]
 
 
-def _sampled(session: Any, model: ModelProto) -> list[list[int | None] | None]:
-    """The shapes of the results of two runs, where these agree."""
-    found: list[list[list[int | None]]] = []
-    for seed in range(2):
-        rng = np.random.default_rng(seed)
-        feeds = {value.name: _sample(value.type.tensor_type, rng) for value in model.graph.input}
-        try:
-            found.append([list(array.shape) for array in session.run(None, feeds)])
-        except Exception:  # a sample that is not legal: the shape stays unknown
-            return [None] * len(model.graph.output)
-    return [one if one == other else [None] * len(one) for one, other in zip(*found, strict=True)]
+def _sampled(session: Any, model: ModelProto, seed: int) -> list[list[int]] | None:
+    """The shapes of the results of one run; None where the sample is not legal."""
+    rng = np.random.default_rng(seed)
+    feeds = {value.name: _sample(value.type.tensor_type, rng, seed) for value in model.graph.input}
+    try:
+        return [list(array.shape) for array in session.run(None, feeds)]
+    except Exception:  # the bindings raise a dozen unrelated types, all direct children of Exception
+        return None
 
 
-def _sample(tensor: onnx.TypeProto.Tensor, rng: np.random.Generator) -> np.ndarray:
+def _sample(tensor: onnx.TypeProto.Tensor, rng: np.random.Generator, seed: int) -> np.ndarray:
     shape = [int(d.dim_value) for d in tensor.shape.dim]
     dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)
     if tensor.elem_type in (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE):
         return np.asarray(rng.standard_normal(shape), dtype)
-    return np.asarray(rng.integers(0, 2, shape), dtype)
+    whole = rng.integers(0, 2, shape) if seed > 1 else np.full(shape, seed + 1)  # ones and twos are often legal
+    return np.asarray(whole, dtype)
 
 
 def _type(shape: Sequence[int | None] | None, dtype: str) -> Any:

@@ -7,6 +7,7 @@ ONNX's own converter; for a newer one the whole model declares the newer opset, 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from types import MappingProxyType
 from typing import Any
 
 import onnx
@@ -14,13 +15,15 @@ import tvm
 from onnx import FunctionProto, ModelProto, NodeProto
 from onnx.defs import OpSchema, SchemaError
 
-from collage.backends.onnx.export.conversion import ALL_DTYPES, Conversion, Converter, Unsupported, static_type
+from collage.backends.onnx.export.conversion import ALL_DTYPES, Conversion, Converter, Unsupported, open_types, static_type
 from collage.backends.onnx.export.graph import OPSET, Value, Values
 from collage.errors import last_line
 from collage.opaque import function_of, model_of, sub_graphs, tensors_of
 
 #: Constants of so many elements tell the converter shapes and axes.
 _SMALL = 4096
+#: How ONNX calls two dtypes.
+_ONNX_TYPES = MappingProxyType({"float32": "float", "float64": "double"})
 
 
 def _opaque(c: Conversion) -> Value | Values:
@@ -32,7 +35,8 @@ def _opaque(c: Conversion) -> Value | Values:
         if isinstance(name, tuple):
             raise Unsupported("an operand is a tuple")
         names.append(name)
-    nodes, opset = _nodes_and_opset(function, operands)
+    dtypes = {dtype for value in (*operands, c.call) for _, dtype in open_types(value.ty)}
+    nodes, opset = _nodes_and_opset(function, operands, {_ONNX_TYPES.get(dtype, dtype) for dtype in dtypes})
     opsets = {entry.domain: int(entry.version) for entry in function.opset_import if entry.domain}
     results = c.graph.splice(
         nodes, dict(zip(function.input, names, strict=True)), function.output, opsets | {"": opset}
@@ -40,11 +44,13 @@ def _opaque(c: Conversion) -> Value | Values:
     return results if len(results) > 1 else results[0]
 
 
-def _nodes_and_opset(function: FunctionProto, operands: list[Any]) -> tuple[list[NodeProto], int]:
+def _nodes_and_opset(
+    function: FunctionProto, operands: list[Any], types: set[str]
+) -> tuple[list[NodeProto], int]:
     """The nodes of a function as they have to be written, and the least opset of ONNX that they can be written in."""
     own = next((int(entry.version) for entry in function.opset_import if not entry.domain), OPSET)
     operators = {node.op_type for node in _standard(function.node)}
-    changed = [name for name in operators if not _same(name, own, OPSET)]
+    changed = [name for name in operators if not _same(name, own, OPSET, types)]
     if not changed:
         return list(function.node), OPSET
     if own > OPSET:
@@ -65,8 +71,8 @@ def _standard(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
             yield from _standard(graph.node)
 
 
-def _same(operator: str, one: int, other: int) -> bool:
-    """Whether an operator means the same in two opsets, besides the types that it takes."""
+def _same(operator: str, one: int, other: int, types: set[str]) -> bool:
+    """Whether an operator means the same in two opsets, and takes these types in the other."""
     if one == other:
         return True
     try:
@@ -75,7 +81,8 @@ def _same(operator: str, one: int, other: int) -> bool:
         return False
     if first.since_version == second.since_version:
         return True
-    return one > other and _signature(first) == _signature(second)
+    taken = {name for formal in (*second.inputs, *second.outputs) for name in formal.types}
+    return one > other and _signature(first) == _signature(second) and {f"tensor({name})" for name in types} <= taken
 
 
 def _signature(schema: OpSchema) -> Any:
