@@ -29,6 +29,7 @@ from collage.graph.dataflow_graph import DataflowGraph
 from collage.measure.artifact import write_arrays
 from collage.measure.faults import is_scarcity
 from collage.measure.protocol import Protocol
+from collage.measure.rounding import rounding_tolerance
 from collage.measure.watching import Parts
 from collage.progress import Reporter
 
@@ -181,7 +182,8 @@ class PlanRunner:
         return build(partitioned, list(self.backends.values()), self.threads)
 
     def _entry(self, kind: str, path: Path) -> Entry:
-        tolerance = max([Protocol().tolerance, *(backend.tolerance for backend in self.backends.values())])
+        precision = [backend.tolerance for backend in self.backends.values()]
+        tolerance = max(Protocol().tolerance, rounding_tolerance(self.module["main"]), *precision)
         return Entry(Load(kind, str(path), self._inputs, self.threads, self.device), self._expected, tolerance)
 
     def close(self) -> None:

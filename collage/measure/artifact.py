@@ -27,6 +27,7 @@ from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.from_relax import read_graph
 from collage.graph.index_set import IndexSet
 from collage.graph.sub_graph import SubGraph
+from collage.measure.rounding import rounding_tolerance
 
 SYMBOL = "collage_candidate"
 
@@ -51,7 +52,7 @@ class Artifact:
     device
         The kind of device that it runs on.
     tolerance
-        Of its backends' precision (`Backend.tolerance`); the protocol's counts where that is wider.
+        Of its backends' precision (`Backend.tolerance`), or of quantisation; the protocol's counts where that is wider.
     """
 
     library: str
@@ -97,7 +98,7 @@ def prepare(workload: Workload, directory: Path) -> Preparation:
     graph, partition = _partition(workload)
     backend, threads = workload.backend, workload.threads
     library = str(directory / "candidate.so")
-    device, tolerance = backend.device, backend.tolerance
+    device, tolerance = backend.device, max(backend.tolerance, rounding_tolerance(workload.module["main"]))
     if backend.makes_blobs:
         blob = write_blob(backend, partition.function, threads, directory)
         artifact = Artifact(library, blobs=(blob,), device=device, tolerance=tolerance)

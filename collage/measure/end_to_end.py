@@ -17,6 +17,7 @@ from collage.compile.build import Blob, compile_partitioned, compile_untouched, 
 from collage.measure.artifact import Artifact, write_arrays
 from collage.measure.job import Job
 from collage.measure.protocol import Protocol
+from collage.measure.rounding import rounding_tolerance
 from collage.measure.runner import Measurement, Runner
 
 
@@ -56,7 +57,8 @@ def prepare_plan(partitioned: Any, backends: Sequence[Backend], threads: int, fo
     )  # passes look functions up by hash, which types filled in later would change
     library = str(folder / "plan.so")
     compile_partitioned(module, backends, threads, called=called).export_library(library)
-    tolerance = max((backend.tolerance for backend in backends), default=0.0)
+    codegen = (f for _, f in partitioned.functions_items() if isinstance(f, relax.Function))
+    tolerance = max((*(backend.tolerance for backend in backends), *map(rounding_tolerance, codegen)), default=0.0)
     return Artifact(library, blobs=tuple(blobs), device=device_of_backends(backends), tolerance=tolerance)
 
 

@@ -54,6 +54,16 @@ VIEWS = frozenset(("reshape", "squeeze", "expand_dims", "flatten", "tuple", "tup
 _GATHER = frozenset(("take", "gather_elements", "gather_nd", "one_hot", "scatter_elements", "scatter_nd", "topk"))
 
 
+#: Opaque nodes (`collage.opaque`) whose work is that of an anchor; the others are "other".
+_OPAQUE = {
+    **dict.fromkeys(("LSTM", "GRU", "RNN", "MatMulInteger", "QLinearMatMul"), "matmul"),
+    **dict.fromkeys(("com.microsoft.FusedMatMul", "com.microsoft.MatMulIntegerToFloat"), "matmul"),
+    **dict.fromkeys(("ConvInteger", "QLinearConv", "com.microsoft.FusedConv"), "convolution"),
+}
+#: Matrices that a recurrent layer multiplies its input and its state by.
+_GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
+
+
 @dataclass(frozen=True)
 class OperatorFacts:
     """What one operator does, whatever surrounds it.
@@ -144,7 +154,12 @@ def operator_facts(node: Mapping[str, Any], inputs: Sequence[Any], weights: Sequ
     flops = elements * EXPENSIVE.get(name, 1)
     constant = bool(weights)
     operands = [t for ty in (*inputs, *weights) for t in tensors(ty)]
-    if name.startswith("nn.conv"):
+    opaque = name.removeprefix("onnx.") if name.startswith("onnx.") else ""
+    if opaque in _GATES and operands and len(operands[0][0]) == 3:
+        loops, flops = _recurrent(node["attrs"], _GATES[opaque], operands[0][0])
+    elif opaque in _OPAQUE and (found := _matrices(operands, shape, cls)):
+        loops, flops = found
+    elif name.startswith("nn.conv"):
         kernel = (tensors(weights[0]) or operands[-1:])[0][0] if weights else operands[-1][0]
         source = tensors(inputs[0])[0][0] if inputs else shape
         loops, flops = _convolution(node["attrs"], "transpose" in name, source, kernel, shape)
@@ -209,6 +224,8 @@ def nbytes(tensor: tuple[Sequence[Any], str]) -> float:
 
 
 def _class(name: str) -> str:
+    if name.startswith("onnx."):
+        return _OPAQUE.get(name.removeprefix("onnx."), "other")
     if name.startswith("nn.conv"):
         return "transposed" if "transpose" in name else "convolution"
     if name == "matmul":
@@ -244,6 +261,33 @@ def _convolution(
         "channels_in": in_channels / groups,
     }
     return loops, 2.0 * rows * columns * products * groups
+
+
+def _recurrent(
+    attrs: Mapping[str, Any], gates: int, source: Sequence[Any]
+) -> tuple[dict[str, float], float]:
+    """The products of a recurrent layer over all its steps as one; its input is (steps, batch, features)."""
+    hidden = float(attrs.get("hidden_size") or 1)
+    ways = 2.0 if attrs.get("direction") == "bidirectional" else 1.0
+    rows, columns, products = float(source[0]) * float(source[1]), gates * hidden, float(source[2]) + hidden
+    loops = {"rows": rows, "columns": columns, "products": products, "groups": ways, "kernel": 1.0, "channels_in": 0.0}
+    return loops, 2.0 * rows * columns * products * ways
+
+
+def _matrices(
+    operands: Sequence[tuple[Sequence[Any], str]], result: Sequence[Any], cls: str
+) -> tuple[dict[str, float], float] | None:
+    """The (implicit) matrix product of a quantised layer: its operands are the tensors among scales and zero points."""
+    large = [shape for shape, _ in operands if len(shape) > 1]
+    if len(large) < 2 or len(result) < 2:
+        return None
+    if cls == "convolution" and len(large[0]) == len(large[1]) > 2 and float(large[1][1]):
+        groups = float(large[0][1]) / float(large[1][1])
+        return _convolution({"groups": groups}, False, large[0], large[1], result)
+    columns, rows, products = float(result[-1]), float(result[-2]), float(large[0][-1])
+    groups = max(1.0, size(result) / max(1.0, rows * columns))
+    loops = {"rows": rows, "columns": columns, "products": products, "groups": groups, "kernel": 1.0, "channels_in": 0.0}
+    return loops, 2.0 * size(result) * products
 
 
 def _run(operand: Sequence[Any], result: Sequence[Any]) -> float:

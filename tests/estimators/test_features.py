@@ -221,3 +221,18 @@ def test_trees_see_the_costliest_kernel_and_the_mean_of_all() -> None:
     assert details_of_all[0, len(DETAIL_NAMES) + DETAIL_NAMES.index("rows")] == pytest.approx(22, abs=0.01)
     assert 0.9 < details_of_all[0, -1] < 1.0 == details_of_all[2, -1]
     assert not details_of_all[1].any()
+
+
+def test_recurrent_and_quantised_layers_are_matrix_products() -> None:
+    """Opaque nodes: of a bucket of their own kind of work, or "other"."""
+    node = {"op": "onnx.LSTM", "attrs": {"hidden_size": 8, "direction": "bidirectional"}, "out": tensor(6, 2, 2, 8)}
+    facts = operator_facts(node, [tensor(6, 2, 5)], [tensor(2, 32, 5), tensor(2, 32, 8)])
+    assert facts.cls == "matmul" and facts.flops == 2 * 12 * 32 * 13 * 2
+    byte = [[1, 16, 8, 8], "uint8"]
+    node = {"op": "onnx.QLinearConv", "attrs": {"group": 1}, "out": [[1, 32, 8, 8], "uint8"]}
+    weights = [[[], "float32"], [[], "uint8"], [[32, 16, 3, 3], "int8"]]
+    facts = operator_facts(node, [byte], weights)
+    assert facts.cls == "convolution" and facts.flops == 2 * 64 * 32 * 16 * 9
+    node = {"op": "onnx.NonMaxSuppression+", "attrs": {}, "out": [None, "int64"]}
+    assert operator_facts(node, [tensor(1, 36, 4), tensor(1, 2, 36)], []).cls == "other"
+    assert operator_class(["onnx.GRU", "relax.tanh"]) == "matmul"

@@ -19,6 +19,7 @@ _IMPLEMENTED = MappingProxyType(
     {
         ("BatchNormalization", "training_mode"): 0,
         ("Resize", "antialias"): 0,
+        ("RMSNormalization", "axis"): -1,
         ("RoiAlign", "mode"): "avg",
         ("SpaceToDepth", "mode"): "DCR",
     }

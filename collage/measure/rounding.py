@@ -1,0 +1,37 @@
+"""What quantisation does to a result: engines round where a number lies between two steps in one way or the other, and
+a network goes on with it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from collage.frontend.passes.rewriting import bindings
+from collage.opaque import function_of, is_opaque, sub_graphs
+
+#: Of what is quantised to bytes, a few of its 256 steps.
+QUANTISED = 0.03
+
+_RELAX = frozenset(("relax.quantize",))
+
+
+def rounding_tolerance(function: Any) -> float:
+    """The largest error, relative to the largest value, that steps of quantisation in a Relax function may cost; 0 where
+    it has none.
+    """
+    return QUANTISED if any(_quantises(value) for _, value in bindings(function)) else 0.0
+
+
+def _quantises(value: Any) -> bool:
+    if is_opaque(value):
+        return any(_rounds(node) for node in function_of(value).node)
+    return isinstance(value, relax.Call) and isinstance(value.op, tvm.ir.Op) and value.op.name in _RELAX
+
+
+def _rounds(node: Any) -> bool:
+    if node.op_type in ("QuantizeLinear", "DynamicQuantizeLinear") or node.op_type.startswith(("QLinear", "QAttention")):
+        return True
+    return "DynamicQuantize" in node.op_type or any(_rounds(inner) for graph in sub_graphs(node) for inner in graph.node)
