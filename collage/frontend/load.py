@@ -27,9 +27,8 @@ from collage.frontend.shapes import (
     with_batch,
 )
 from collage.frontend.source import NOTES, SOURCE, notes_of
-from collage.frontend.values import dependent_notes
 from collage.frontend.torch_program import import_torch, is_exported_program
-from collage.frontend.values import input_specs
+from collage.frontend.values import dependent_notes, input_specs
 
 
 def load(

@@ -21,8 +21,8 @@ def wrong_numbers(outputs: list[np.ndarray], expected: list[np.ndarray], toleran
 
     Floats agree when no difference exceeds `tolerance` times the largest magnitude in the reference (masks aside), or a
     hundredth of that magnitude in float16 and eight hundredths in bfloat16; other types agree exactly. Where the
-    tolerance is that of quantisation (`collage.measure.rounding`), bytes may be off by one step, and one in a hundred of
-    them by more, within the tolerance.
+    tolerance is that of quantisation (`collage.measure.rounding`), bytes may be off by one step, and one in a hundred
+    by more, within the tolerance.
     """
     if len(outputs) != len(expected):
         return f"{WRONG}: {len(outputs)} outputs instead of {len(expected)}"

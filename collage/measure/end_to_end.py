@@ -14,6 +14,7 @@ from tvm import relax
 
 from collage.backends.base import Backend
 from collage.compile.build import Blob, compile_partitioned, compile_untouched, device_of_backends, write_blob
+from collage.compile.calls import external_call
 from collage.measure.artifact import Artifact, write_arrays
 from collage.measure.job import Job
 from collage.measure.protocol import Protocol

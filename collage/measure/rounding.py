@@ -19,9 +19,7 @@ _RELAX = frozenset(("relax.quantize",))
 
 
 def rounding_tolerance(function: Any) -> float:
-    """The largest error, relative to the largest value, that steps of quantisation in a Relax function may cost; 0 where
-    it has none.
-    """
+    """The largest error, relative to the largest value, that quantisation in a Relax function may cost; 0 without."""
     return QUANTISED if any(_quantises(value) for _, value in bindings(function)) else 0.0
 
 
@@ -32,6 +30,10 @@ def _quantises(value: Any) -> bool:
 
 
 def _rounds(node: Any) -> bool:
-    if node.op_type in ("QuantizeLinear", "DynamicQuantizeLinear") or node.op_type.startswith(("QLinear", "QAttention")):
+    if node.op_type in ("QuantizeLinear", "DynamicQuantizeLinear") or node.op_type.startswith(
+        ("QLinear", "QAttention")
+    ):
         return True
-    return "DynamicQuantize" in node.op_type or any(_rounds(inner) for graph in sub_graphs(node) for inner in graph.node)
+    return "DynamicQuantize" in node.op_type or any(
+        _rounds(inner) for graph in sub_graphs(node) for inner in graph.node
+    )

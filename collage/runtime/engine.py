@@ -48,8 +48,9 @@ class Engine(ABC):
         -------
         Run
             A function of the input tensors and then the output tensors, in the order of the partition's function; it
-            writes the outputs. Where the shape of one depends on data, it is called with the input tensors alone, and
-            returns the output tensor, or a list of all of them. Tensors are compact (C-contiguous) tensors in the memory of the backend's device.
+            writes the outputs. They are compact (C-contiguous) tensors in the memory of the backend's device. Where the
+            shape of an output depends on data, it is called with the input tensors alone, and returns the output
+            tensor, or a list of all of them.
 
         Raises
         ------

@@ -131,7 +131,9 @@ class CompiledModel:
             )
         for spec in self.outputs:
             if spec.is_open:
-                raise CompiledModelError(f"the shape of output {spec} depends on the values of a call: it cannot be bound")
+                raise CompiledModelError(
+                    f"the shape of output {spec} depends on the values of a call: it cannot be bound"
+                )
         direct = self._direct
         anywhere = direct is None or direct.any_address
         targets = [Argument(spec, anywhere, "output") for spec in self.outputs]

@@ -263,9 +263,7 @@ def _convolution(
     return loops, 2.0 * rows * columns * products * groups
 
 
-def _recurrent(
-    attrs: Mapping[str, Any], gates: int, source: Sequence[Any]
-) -> tuple[dict[str, float], float]:
+def _recurrent(attrs: Mapping[str, Any], gates: int, source: Sequence[Any]) -> tuple[dict[str, float], float]:
     """The products of a recurrent layer over all its steps as one; its input is (steps, batch, features)."""
     hidden = float(attrs.get("hidden_size") or 1)
     ways = 2.0 if attrs.get("direction") == "bidirectional" else 1.0
@@ -286,7 +284,14 @@ def _matrices(
         return _convolution({"groups": groups}, False, large[0], large[1], result)
     columns, rows, products = float(result[-1]), float(result[-2]), float(large[0][-1])
     groups = max(1.0, size(result) / max(1.0, rows * columns))
-    loops = {"rows": rows, "columns": columns, "products": products, "groups": groups, "kernel": 1.0, "channels_in": 0.0}
+    loops = {
+        "rows": rows,
+        "columns": columns,
+        "products": products,
+        "groups": groups,
+        "kernel": 1.0,
+        "channels_in": 0.0,
+    }
     return loops, 2.0 * size(result) * products
 
 

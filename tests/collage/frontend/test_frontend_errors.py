@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from frontend_cases import FLOAT, INT64, model, node, normal, save
+from frontend_cases import FLOAT, model, node, normal, save
 from onnx import TensorProto, helper
 
 from collage.errors import CollageError, FrontendError, UnboundDimensionError, UnsupportedOperatorError
@@ -151,13 +151,6 @@ def test_training_is_refused() -> None:
     drop = node("Dropout", ["x", "r", "t"], ["y"])
     proto = model([drop], {"x": (FLOAT, [2])}, {"y": FLOAT}, {"r": np.array(0.5, "float32"), "t": np.array(True)})
     assert "training mode" in message(FrontendError, proto)
-
-
-@pytest.mark.parametrize(("operator", "outputs"), [("NonZero", {"y": INT64}), ("Unique", {"y": FLOAT})])
-def test_shapes_that_depend_on_data(operator: str, outputs: dict[str, int]) -> None:
-    text = message(UnsupportedOperatorError, model([node(operator, ["x"], ["y"])], {"x": (FLOAT, [4])}, outputs))
-    assert f"{operator} (node 'n_y')" in text
-    assert "depends on data" in text
 
 
 def test_a_value_that_nothing_produces() -> None:

@@ -8,17 +8,22 @@ import pytest
 import tvm
 from frontend_cases import BOOL, FLOAT, INT64, model, node, normal
 from onnx import ModelProto, helper
-from opaque_cases import CASES, branch, graph, recurrent
+from opaque_cases import CASES, branch, detector, graph, recurrent
 from tvm import relax
 
 from collage.backends.onnx.export import export_onnx
+from collage.backends.onnx.onnxruntime import ONNXRuntimeBackend
 from collage.backends.onnx.openvino import unsupported_by_openvino
-from collage.compile.build import build_untouched
-from collage.errors import CodegenError
+from collage.compile.build import build, build_untouched
+from collage.compile.rewrite import apply
+from collage.errors import CodegenError, CompiledModelError
 from collage.frontend import load, output_specs
+from collage.frontend.source import notes_of
+from collage.graph.candidates import CandidatePartition
 from collage.graph.description import describe_module, structure_hash
 from collage.graph.from_relax import read_graph
 from collage.graph.kinds import OpKind
+from collage.graph.sub_graph import SubGraph
 from collage.measure.reference import ReferenceRun
 from collage.opaque import function_of, opaque_calls
 from collage.runtime import engines
@@ -162,3 +167,41 @@ def test_an_opaque_call_is_not_folded_by_tvm() -> None:
     module = load(model(nodes, {"x": (FLOAT, [3])}, {"y": FLOAT}, {"w": normal(3, 3), "a": normal(3)}))
     assert "relax.add" not in {n.op for n in read_graph(module).nodes}
     assert isinstance(module["main"], relax.Function)
+
+
+def test_what_depends_on_data_in_its_shape_is_one_node_with_all_that_reads_it() -> None:
+    proto = detector()
+    module = load(proto)
+    assert [
+        (node.op, len(function_of(node.expr).node)) for node in read_graph(module).nodes if node.op[:5] == "onnx."
+    ] == [("onnx.NonMaxSuppression+", 5)]
+    assert [str(spec) for spec in output_specs(module)] == [
+        "picked: float32[?, ?, ?]",
+        "number: int64[2]",
+        "scores: float32[1, 2, 36]",
+    ]
+    assert any("NonMaxSuppression on" in note for note in notes_of(module))
+    run = ReferenceRun(module, read_graph(module), 1)
+    for got, want in zip(run.outputs, by_onnx_runtime(proto, run.inputs), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("operator", ["NonZero", "Unique"])
+def test_outputs_whose_shapes_are_known_after_the_call(operator: str) -> None:
+    kind = INT64 if operator == "NonZero" else FLOAT
+    proto = model([node("Relu", ["x"], ["z"]), node(operator, ["z"], ["y"])], {"x": (FLOAT, [8])}, {"y": kind})
+    module = load(proto)
+    graph, backend = read_graph(module), ONNXRuntimeBackend()
+    whole = CandidatePartition(SubGraph(graph, graph.coverable), backend.name)
+    compiled = build(apply(module, graph, [whole], {backend.name: backend}), [backend], 1)
+    for seed in range(3):
+        data = normal(8, seed=seed)
+        np.testing.assert_array_equal(compiled(data), by_onnx_runtime(proto, [data])[0])
+    with pytest.raises(CompiledModelError, match="depends on the values"):
+        compiled.load().bind()
+    assert unsupported_by_openvino(next(opaque_calls(module["main"]))) is not None
+
+
+def test_a_shape_that_follows_from_an_input_depends_on_data() -> None:
+    proto = model([node("Pad", ["x", "p"], ["y"])], {"x": (FLOAT, [3]), "p": (INT64, [2])}, {"y": FLOAT})
+    assert [spec.shape for spec in output_specs(load(proto))] == [(-1,)]

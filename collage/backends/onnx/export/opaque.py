@@ -15,7 +15,14 @@ import tvm
 from onnx import FunctionProto, ModelProto, NodeProto
 from onnx.defs import OpSchema, SchemaError
 
-from collage.backends.onnx.export.conversion import ALL_DTYPES, Conversion, Converter, Unsupported, open_types, static_type
+from collage.backends.onnx.export.conversion import (
+    ALL_DTYPES,
+    Conversion,
+    Converter,
+    Unsupported,
+    open_types,
+    static_type,
+)
 from collage.backends.onnx.export.graph import OPSET, Value, Values
 from collage.errors import last_line
 from collage.opaque import function_of, model_of, sub_graphs, tensors_of
@@ -44,9 +51,7 @@ def _opaque(c: Conversion) -> Value | Values:
     return results if len(results) > 1 else results[0]
 
 
-def _nodes_and_opset(
-    function: FunctionProto, operands: list[Any], types: set[str]
-) -> tuple[list[NodeProto], int]:
+def _nodes_and_opset(function: FunctionProto, operands: list[Any], types: set[str]) -> tuple[list[NodeProto], int]:
     """The nodes of a function as they have to be written, and the least opset of ONNX that they can be written in."""
     own = next((int(entry.version) for entry in function.opset_import if not entry.domain), OPSET)
     operators = {node.op_type for node in _standard(function.node)}
