@@ -27,7 +27,7 @@ from collage.frontend.onnx.adapt import adapt
 from collage.frontend.onnx.converters import CONVERTERS
 from collage.frontend.onnx.file import OnnxSource, check_model, describe_node, read_tensor
 from collage.frontend.onnx.node import EVALUATED, Node, evaluate
-from collage.frontend.onnx.opaque import Deferred, OpaquePart, may_be_opaque, result_types
+from collage.frontend.onnx.opaque import Deferred, OpaquePart, is_of_tensors, may_be_opaque, result_types
 from collage.frontend.shapes import Shape, bind_shapes, declared_onnx_inputs
 from collage.frontend.values import OUTPUT_NAMES, constant, dtype_of, static_shape, value_of
 from collage.opaque import names_read, opaque_call, sub_graphs
@@ -127,7 +127,8 @@ class _Importer:
     def _has_converter(self, node: NodeProto) -> bool:
         known = node.op_type in CONVERTERS or node.op_type in self._tvm_converters or node.op_type in EVALUATED
         by_definition = node.op_type in _BY_DEFINITION and node.domain in _STANDARD
-        return node.domain in _DOMAINS and not by_definition and (known or node.op_type == "If")
+        implemented = node.domain in _DOMAINS and not by_definition and (known or node.op_type == "If")
+        return implemented and is_of_tensors(node)
 
     def _function(self, node: NodeProto, opset: int, inputs: list[Any] | None = None) -> onnx.FunctionProto | None:
         """The body of an operator that the model defines itself, or that only the standard's definition implements.

@@ -193,10 +193,13 @@ def may_be_opaque(node: NodeProto) -> bool:
     results may be tensors of numbers.
     """
     domain = "" if node.domain == "ai.onnx" else node.domain
-    if (domain, node.op_type) not in runtime_operators():
-        return False
+    return (domain, node.op_type) in runtime_operators() and is_of_tensors(node)
+
+
+def is_of_tensors(node: NodeProto) -> bool:
+    """Whether the operands and results of an operator may be tensors of numbers, all of them."""
     try:
-        schema = onnx.defs.get_schema(node.op_type, domain)
+        schema = onnx.defs.get_schema(node.op_type, "" if node.domain == "ai.onnx" else node.domain)
     except onnx.defs.SchemaError:
         return True
     return all(any(_is_numeric(ty) for ty in formal.types) for formal in (*schema.inputs, *schema.outputs))

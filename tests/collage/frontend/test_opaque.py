@@ -16,7 +16,7 @@ from collage.backends.onnx.onnxruntime import ONNXRuntimeBackend
 from collage.backends.onnx.openvino import unsupported_by_openvino
 from collage.compile.build import build, build_untouched
 from collage.compile.rewrite import apply
-from collage.errors import CodegenError, CompiledModelError
+from collage.errors import CodegenError, CompiledModelError, UnsupportedOperatorError
 from collage.frontend import load, output_specs
 from collage.frontend.source import notes_of
 from collage.graph.candidates import CandidatePartition
@@ -205,3 +205,10 @@ def test_outputs_whose_shapes_are_known_after_the_call(operator: str) -> None:
 def test_a_shape_that_follows_from_an_input_depends_on_data() -> None:
     proto = model([node("Pad", ["x", "p"], ["y"])], {"x": (FLOAT, [3]), "p": (INT64, [2])}, {"y": FLOAT})
     assert [spec.shape for spec in output_specs(load(proto))] == [(-1,)]
+
+
+@pytest.mark.parametrize("operator", ["SequenceConstruct", "SplitToSequence", "Optional", "StringNormalizer"])
+def test_sequences_optional_values_and_strings_are_refused_by_name(operator: str) -> None:
+    proto = model([node(operator, ["x"], ["y"])], {"x": (FLOAT, [3])}, {"y": FLOAT})
+    with pytest.raises(UnsupportedOperatorError, match=f"{operator} .node 'n_y'"):
+        load(proto)
