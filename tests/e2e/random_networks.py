@@ -54,7 +54,7 @@ class Network:
     outputs: list[np.ndarray]
 
 
-def random_network(seed: int, operators: int = 9) -> Network:
+def random_network(seed: int, operators: int = 14) -> Network:
     """The network of a seed, of about so many operators."""
     return _Growing(random.Random(seed), operators).network()
 
@@ -172,9 +172,9 @@ class _Growing:
             self.emit(op.concat(given, 0), np.concatenate(arrays, 0), tall, fields[0].columns)
 
     def result(self) -> Value:
-        """What nobody reads, mostly; sometimes a value twice, an input, or a tuple as it is bound."""
+        """Later values, mostly; sometimes a value twice, an input, or a tuple as it is bound."""
         rng = self.rng
-        fields = [self.tensors[-1], *(rng.choice(self.tensors) for _ in range(rng.randint(0, 2)))]
+        fields = [self.tensors[-1], *(self.tensor() for _ in range(rng.randint(0, 3)))]
         if self.tuples and rng.random() < 0.5:
             fields.append(rng.choice(self.tuples))
         if len(fields) == 1:
