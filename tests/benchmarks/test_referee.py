@@ -16,7 +16,7 @@ from benchmarks.referee.__main__ import installed, main
 from benchmarks.referee.intervals import ratio_interval
 from benchmarks.referee.origin import origin
 from benchmarks.referee.process import Contestant, ContestantError, Entry
-from benchmarks.referee.race import Repetition, errors, thinned
+from benchmarks.referee.race import Repetition, Terms, errors, race, thinned
 from benchmarks.referee.verdict import Verdict, judge
 
 FAST, SLOW = [1.0, 1.01, 0.99] * 10, [1.2, 1.21, 1.19] * 10
@@ -178,6 +178,17 @@ def test_engines_are_raced_in_processes_of_their_own(tmp_path: Path, capsys: pyt
     (raced,) = found["repetitions"]
     assert set(raced["facts"]) == {"openvino", "onnxruntime"} and max(raced["errors"].values()) == 0.0
     assert all(len(of) == 2 and min(of) > 0 for of in raced["medians"].values())
+
+
+def test_without_rounds_outputs_are_compared_on_given_inputs(tmp_path: Path) -> None:
+    model = relu_file(tmp_path)
+    terms, inputs = Terms(0, seeds=(0,), threads=1), {"x": np.full((4, 64), -1, np.float32)}
+    plain = Entry("plain", "onnxruntime-plain", model)
+    (found,) = race(model, [Entry("onnxruntime", "onnxruntime", model)], terms, inputs=inputs, reference=plain)
+    assert (found.reference, found.errors, found.medians) == ("plain", {"onnxruntime": 0.0}, {})
+    gone = Entry("gone", "onnxruntime-plain", tmp_path / "gone.onnx")
+    (found,) = race(model, [Entry("onnxruntime", "onnxruntime", model)], terms, inputs=inputs, reference=gone)
+    assert set(found.unavailable) == {"gone"}
 
 
 @pytest.mark.parametrize("arguments", [["missing.onnx"], ["m.onnx", "--rivals", "tflite"], ["m.onnx", "--rounds", "1"]])
