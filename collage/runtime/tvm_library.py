@@ -1,13 +1,15 @@
 """TVM's runtime library, without the rest of TVM.
 
-`import tvm` loads its compiler too: a second, and a quarter of a gigabyte. A model on the CPU needs the library
-`tvm_runtime` and tvm-ffi only. Where `tvm` is imported as well, before or after, both share the library.
+`import tvm` loads its compiler too: a second, and a quarter of a gigabyte. A model on the CPU needs tvm-ffi and two
+libraries, `tvm_runtime` and `tvm_runtime_extra`, which has what some kernels call (sorting, for one). Where `tvm` is
+imported as well, before or after, both share them.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -36,3 +38,5 @@ def load_runtime_library() -> None:
         load_lib_ctypes("tvm", "tvm_runtime", "RTLD_GLOBAL", extra_lib_paths=folders)
     except (RuntimeError, OSError) as error:
         raise CompiledModelError(f"TVM's runtime library cannot be loaded: {error}") from error
+    with suppress(RuntimeError, OSError):  # other builds of TVM have it all in one
+        load_lib_ctypes("tvm", "tvm_runtime_extra", "RTLD_GLOBAL", extra_lib_paths=folders)
