@@ -130,7 +130,7 @@ def race(
             expected = None
             if reference is not None:
                 with repetition.leaving_out(reference.name):
-                    expected = _outputs(reference, values, terms.threads)
+                    expected = outputs_of(reference, values, terms.threads)
                     repetition.reference = reference.name
             _compare(contestants, Path(folder), repetition, expected)
             _rounds(contestants, terms, repetition)
@@ -162,9 +162,15 @@ def thinned(samples: Sequence[float]) -> list[float]:
     return [round(samples[i], 7) for i in chosen]
 
 
-def _outputs(entry: Entry, inputs: Path, threads: int) -> list[np.ndarray]:
-    """Of one call, in a process that ends after it."""
-    path = inputs.with_name("expected.npz")
+def outputs_of(entry: Entry, inputs: Path, threads: int) -> list[np.ndarray]:
+    """Outputs of one call, in a process that ends after it; they are also written, beside `inputs`.
+
+    Raises
+    ------
+    ContestantError
+        It cannot be loaded or called.
+    """
+    path = inputs.with_name(f"{inputs.stem}.outputs.npz")
     contestant = Contestant.start(entry, inputs, threads)
     try:
         contestant.ask(run=str(path))

@@ -59,7 +59,8 @@ def markdown(results: Sequence[Mapping[str, Any]]) -> str:
             )
     if spread := [f"{model.name} {result['spread']:.0e}" for model, result in rows if (result["spread"] or 0) > 1e-3]:
         lines += ["", "## Where ONNX Runtime differs from itself", ""]
-        lines += ["Its optimisations change its numbers, by so much of the largest value:", ""]
+        lines += ["Its optimisations, or inputs that differ in the seventh digit, change its numbers by so much of the"]
+        lines += ["largest value. What is within 1.5 times that is right.", ""]
         lines += [f"- {each}" for each in spread]
     lines += ["", "## Packages", "", "| package | version | licence |", "| --- | --- | --- |"]
     wheels = {model.wheel.package: model.wheel for model, _ in rows}
