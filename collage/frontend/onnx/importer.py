@@ -207,7 +207,11 @@ class _Importer:
             if (node.domain, node.op_type) in self._functions:
                 return self._call_function(node, function, inputs, scope)
             kept = self._dependent.copy()
-            results = self._call_function(node, function, inputs, scope)
+            try:
+                results = self._call_function(node, function, inputs, scope)
+            except FrontendError as error:
+                self._dependent = kept
+                raise UnsupportedOperatorError(f"{describe_node(node)}, by its definition: {error}") from error
             if any(isinstance(value, Deferred) for value in results):
                 self._dependent = kept
                 raise UnsupportedOperatorError(f"{describe_node(node)}: the shape of its result depends on data")
@@ -303,6 +307,8 @@ class _Importer:
             return constant(int(value), "int64")
         if not isinstance(value, (relax.Var, tvm.ir.GenericConst)):
             value = self._builder.emit(value, name_hint=re.sub(r"\W", "_", name))
+        if isinstance(value.ty, relax.TensorType) and 0 in (static_shape(value.ty) or ()):
+            return constant(np.zeros(static_shape(value.ty) or (), dtype_of(value.ty)))  # TVM divides by its extents
         if isinstance(value.ty, relax.TensorType) and static_shape(value.ty) is None:
             raise UnsupportedOperatorError(
                 f"{describe_node(node)}: the shape of '{name}' depends on data, which cannot be compiled"

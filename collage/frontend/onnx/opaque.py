@@ -253,17 +253,32 @@ def _closed(function: FunctionProto, session: Any, model: ModelProto, shapes: Se
     foreign = all(node.domain not in ("", "ai.onnx") for node in function.node)
     if not foreign and None not in shapes:
         return list(shapes)
+    if len(function.node) == 1 and (rank := _rank(function.node[0], model)) is not None:
+        return [[None] * rank if shape is None else shape for shape in shapes]
     samples = [run for seed in range(3) if (run := _sampled(session, model, seed)) is not None]
     ranks: list[Any] = [None] * len(shapes)
     if samples:
         ranks = [[None] * len(shape) for shape in samples[0]]
-    elif len(function.node) == 1 and function.node[0].op_type in _KEEP_RANK:
-        known = {value.name: len(value.type.tensor_type.shape.dim) for value in model.graph.input}
-        known |= {tensor.name: len(tensor.dims) for tensor in model.graph.initializer}
-        ranks = [[None] * known[function.node[0].input[0]]] * len(shapes)
     if foreign and len(samples) > 1 and all(run == samples[0] for run in samples):
         return list(samples[0])
     return [rank if shape is None else shape for shape, rank in zip(shapes, ranks, strict=True)]
+
+
+def _rank(node: NodeProto, model: ModelProto) -> int | None:
+    """The rank of an operator's results where it follows from the types of its operands, though inference is silent."""
+    shapes = {value.name: [d.dim_value for d in value.type.tensor_type.shape.dim] for value in model.graph.input}
+    shapes |= {tensor.name: list(tensor.dims) for tensor in model.graph.initializer}
+    given = [shapes.get(name) for name in node.input]
+    if node.domain not in ("", "ai.onnx") or not given or given[0] is None:
+        return None
+    if node.op_type in _KEEP_RANK:
+        return len(given[0])
+    axes = given[1] if len(given) > 1 else None
+    if node.op_type == "Squeeze" and axes:
+        return len(given[0]) - axes[0]
+    if node.op_type == "Unsqueeze" and axes is not None:
+        return len(given[0]) + (axes[0] if axes else 1)
+    return 2 if node.op_type == "MelWeightMatrix" else None
 
 
 def _sampled(session: Any, model: ModelProto, seed: int) -> list[list[int]] | None:

@@ -212,3 +212,17 @@ def test_sequences_optional_values_and_strings_are_refused_by_name(operator: str
     proto = model([node(operator, ["x"], ["y"])], {"x": (FLOAT, [3])}, {"y": FLOAT})
     with pytest.raises(UnsupportedOperatorError, match=f"{operator} .node 'n_y'"):
         load(proto)
+
+
+def test_what_has_no_elements_is_a_constant() -> None:
+    """TVM's kernels divide by extents."""
+    weights = {"a": np.array([0]), "b": np.array([0]), "axis": np.array([1])}
+    nodes = [node("Slice", ["x", "a", "b", "axis"], ["e"]), node("Concat", ["x", "e"], ["t"], axis=1)]
+    module = load(model([*nodes, node("Relu", ["t"], ["y"])], {"x": (FLOAT, [2, 3])}, {"y": FLOAT}, weights))
+    assert [n.op for n in read_graph(module).nodes if n.is_coverable] == ["relax.nn.relu"]
+
+
+@pytest.mark.parametrize(("operator", "rank"), [("Squeeze", 2), ("Unsqueeze", 4)])
+def test_the_rank_follows_from_how_many_axes_there_are(operator: str, rank: int) -> None:
+    proto = model([node(operator, ["x", "axes"], ["y"])], {"x": (FLOAT, [1, 2, 1]), "axes": (INT64, [1])}, {"y": FLOAT})
+    assert len(output_specs(load(proto))[0].shape) == rank
