@@ -266,7 +266,9 @@ def _closed(function: FunctionProto, session: Any, model: ModelProto, shapes: Se
 
 def _rank(node: NodeProto, model: ModelProto) -> int | None:
     """The rank of an operator's results where it follows from the types of its operands, though inference is silent."""
-    shapes = {value.name: [d.dim_value for d in value.type.tensor_type.shape.dim] for value in model.graph.input}
+    shapes: dict[str, list[int]] = {
+        value.name: [d.dim_value for d in value.type.tensor_type.shape.dim] for value in model.graph.input
+    }
     shapes |= {tensor.name: list(tensor.dims) for tensor in model.graph.initializer}
     given = [shapes.get(name) for name in node.input]
     if node.domain not in ("", "ai.onnx") or not given or given[0] is None:
