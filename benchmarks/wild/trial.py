@@ -134,7 +134,10 @@ def _attempt(model: WildModel, settings: Settings, folder: Path) -> Outcome:
     if not facts["error"] <= model.tolerance:
         facts["spread"] = max(facts["spread"], _sensitivity(definition, inputs, folder))
     if not facts["error"] <= max(model.tolerance, 1.5 * facts["spread"]):
-        return Outcome(model.name, "wrong", f"an error of {facts['error']:.0e}", **facts)
+        engine = Entry("openvino", "openvino", plain)
+        itself = race(plain, [engine], _COMPARE, inputs=inputs, reference=definition)[0].errors.get("openvino")
+        beside = f" (OpenVINO by itself: {itself:.0e})" if itself is not None else ""
+        return Outcome(model.name, "wrong", f"an error of {facts['error']:.0e}{beside}", **facts)
     if settings.terms.rounds:
         repetitions = race(plain, [*rivals, ours], settings.terms, inputs=inputs, reference=definition)
         facts["verdict"] = judge(repetitions, [_OURS]).as_dict()
