@@ -214,6 +214,8 @@ def _gemm(node: Node) -> Any:
 def _pow(node: Node) -> Any:
     base, exponent = node.input(0), node.input(1)
     own, other = dtype_of(base.ty), dtype_of(exponent.ty)
+    if "float" not in own and "float" not in other:
+        raise UnsupportedOperatorError(f"{describe_node(node.proto)}: TVM has no powers of integers")
     if own == other:
         return op.power(base, exponent)
     if "float" in own or "float" not in other:

@@ -226,3 +226,8 @@ def test_what_has_no_elements_is_a_constant() -> None:
 def test_the_rank_follows_from_how_many_axes_there_are(operator: str, rank: int) -> None:
     proto = model([node(operator, ["x", "axes"], ["y"])], {"x": (FLOAT, [1, 2, 1]), "axes": (INT64, [1])}, {"y": FLOAT})
     assert len(output_specs(load(proto))[0].shape) == rank
+
+
+def test_powers_of_integers() -> None:
+    module = load(model([node("Pow", ["x", "x"], ["y"])], {"x": (INT64, [3])}, {"y": INT64}))
+    assert operators(module) == ["onnx.Pow"]
