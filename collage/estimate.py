@@ -157,6 +157,12 @@ class CostEstimator(Parameterised, ABC):
         """
         return None
 
+    def copies(self, devices: Sequence[str]) -> Mapping[Pair, Transition] | None:
+        """What it costs to copy a value from one device to another, per ordered pair of devices; None where the
+        estimator has nothing to say about it, and copies are measured.
+        """
+        return None
+
     def bounds(self, workloads: Sequence[Workload]) -> list[tuple[float, float]] | None:
         """Between which seconds the cost of each workload is expected to lie, found without running anything; (0, inf)
         where nothing is known. None where the estimator has no intervals. A searcher may then ask `estimate` only for

@@ -6,6 +6,7 @@ plan's own (`Plan.compile`).
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from functools import partial
@@ -16,7 +17,7 @@ import numpy as np
 
 from collage import plugins
 from collage.backends.base import Backend
-from collage.backends.resolve import resolve_backends
+from collage.backends.resolve import resolve_on
 from collage.compile.tuning import tune_kernels
 from collage.confirm.decision import confirm, settle
 from collage.confirm.latencies import Latencies
@@ -26,6 +27,7 @@ from collage.deployed.plan_runner import PlanRunner
 from collage.deployed.protocol import EndToEnd
 from collage.deployed.rivals import rivals_of
 from collage.effort import Effort
+from collage.errors import FrontendError
 from collage.estimate import CostEstimator
 from collage.frontend import input_specs, load
 from collage.frontend.source import notes_of, onnx_file
@@ -34,10 +36,12 @@ from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.description import describe_module, structure_hash
 from collage.graph.from_relax import read_graph
 from collage.interrupt import interruptible, resumable
+from collage.measure.copies import copy_costs
 from collage.measure.pool import shared_pool
 from collage.measure.reference import ReferenceRun
 from collage.measure.transitions import transition_costs
 from collage.measure.workloads import WorkloadCosts, WorkloadFactory
+from collage.places import places_of
 from collage.plan import Plan
 from collage.planned.data import PlanRound
 from collage.planned.decided import planned_partitions, planned_transitions
@@ -48,8 +52,9 @@ from collage.rules.gather import gather_candidates
 from collage.runtime.device_info import describe_device
 from collage.runtime.threads import configure_threads, default_threads
 from collage.search import CostTable, LatencyTable, Searcher, SearchProblem
+from collage.search.crossings import Crossings
 from collage.search.phase import fewest_partitions, greedy_loss, search, single_backend_baselines
-from collage.transition import completed, transition_notes
+from collage.transition import Pair, Transition, completed, transition_notes
 
 
 def partition(
@@ -59,6 +64,7 @@ def partition(
     estimator: str | CostEstimator | None = None,
     *,
     device: str = "cpu",
+    devices: Sequence[str] | None = None,
     records: str | Path | None = None,
     threads: int | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
@@ -85,6 +91,8 @@ def partition(
         A name or an instance. An estimator of None goes by the effort.
     device
         What the network is to run on, "cpu" or "cuda".
+    devices
+        Several of them, such as ["cuda", "cpu"]; inputs and results are on the first one. None is `device` alone.
     records
         Path of the records database; None is the default one in the user's cache folder.
     threads
@@ -123,14 +131,18 @@ def partition(
         The user pressed Ctrl-C; what was measured is in the records, and the same call resumes.
     """
     reporter = reporter or Reporter()
+    devices = tuple(devices or [device])
+    device = devices[0]
     threads = threads or default_threads()
     configure_threads(threads)
     effort = Effort.of(effort)
     correction_rounds = effort.correction_rounds if correction_rounds is None else correction_rounds
+    if len(devices) > 1:  # what a copy takes is counted with the partition before it, and charged by itself
+        correction_rounds = 0
     with interruptible(), RecordDatabase(records) as database, closing(reporter), resumable(database.path):
         search_with: Searcher = plugins.load("searchers", searcher, **searcher_parameters or {})
         parameters = estimator_parameters or {}
-        available = resolve_backends(backends, device)
+        available = resolve_on(backends, devices)
         passed_over: tuple[str, ...] = ()
         estimate_with: CostEstimator
         if estimator is None:
@@ -142,6 +154,7 @@ def partition(
             shared_pool().start(default_threads())
         chosen, left_out = _known(available, estimate_with)
         module = load(model, shapes, device)
+        _require_devices(module, devices)
         graph, network = read_graph(module), structure_hash(describe_module(module))
         reference = ReferenceRun(module, graph, threads, inputs, seed)
 
@@ -152,10 +165,13 @@ def partition(
 
         workloads = WorkloadFactory(module, graph, chosen, threads, reference.values)
         costs = WorkloadCosts(estimate_with, workloads.of)
-        known = estimate_with.transitions(list(chosen), threads)
-        if known is None:
-            known = transition_costs(list(chosen.values()), threads, database, reporter, estimate_with.uses_device)
-        transitions = completed(known, {name: backend.pool for name, backend in chosen.items()})
+        transitions: dict[Pair, Transition] = {}
+        for own in [{n: b for n, b in chosen.items() if b.device == d} for d in devices]:
+            known = estimate_with.transitions(list(own), threads)
+            if known is None:
+                known = transition_costs(list(own.values()), threads, database, reporter, estimate_with.uses_device)
+            transitions |= completed(known, {name: backend.pool for name, backend in own.items()})
+        crossings = _crossings(devices, chosen, estimate_with)
         with PlanRunner(
             module,
             graph,
@@ -176,6 +192,7 @@ def partition(
                 transitions=transitions,
                 priorities={name: backend.priority for name, backend in chosen.items()},
                 latency_table=LatencyTable(latencies, latencies.again) if confirm_end_to_end else LatencyTable(),
+                crossings=crossings,
                 budget_s=budget_s,
                 seed=seed,
                 progress=lambda line: reporter.step(line, 0),
@@ -243,4 +260,23 @@ def enumerate_candidates(graph: DataflowGraph, backends: Mapping[str, Backend]) 
     NoCoverError
         No backend takes some operator.
     """
-    return gather_candidates(graph, [PartitionSpec(backend.partition_rule, name) for name, backend in backends.items()])
+    specs = [PartitionSpec(backend.partition_rule, name) for name, backend in backends.items()]
+    return gather_candidates(graph, specs, {name: backend.device for name, backend in backends.items()})
+
+
+def _require_devices(module: Any, devices: Sequence[str]) -> None:
+    """Raise FrontendError where the module asks for a device that it is not to run on."""
+    missing = sorted(set(places_of(module)) - {"", *devices})
+    if missing:
+        asked = json.dumps([*devices, *missing])
+        raise FrontendError(f"the module has values on {', '.join(missing)}: give devices={asked}")
+
+
+def _crossings(devices: Sequence[str], backends: Mapping[str, Backend], estimator: CostEstimator) -> Crossings | None:
+    """What copies between the devices cost; None where there is one device."""
+    if len(devices) == 1:
+        return None
+    copies = estimator.copies(devices)
+    if copies is None:
+        copies = copy_costs(devices)
+    return Crossings(devices[0], {name: backend.device for name, backend in backends.items()}, copies)

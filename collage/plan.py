@@ -13,12 +13,13 @@ from collage.compile.rewrite import apply
 from collage.confirm.contest import UNTOUCHED
 from collage.errors import CollageError, PlanError
 from collage.frontend.passes.layout import for_device
-from collage.graph.candidates import HOST, CandidatePartition
+from collage.graph.candidates import HOST, CandidatePartition, fits
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.description import describe_module, structure_hash
 from collage.graph.from_relax import read_graph
 from collage.graph.index_set import IndexSet
 from collage.graph.sub_graph import SubGraph
+from collage.places import places_of
 from collage.planned import file
 from collage.planned.data import PlanData
 from collage.report.summary import summarise
@@ -77,7 +78,7 @@ class Plan(PlanData, frozen=True, kw_only=True, rename={"backends": "instances"}
         }
         if self.choice == UNTOUCHED:
             return build_untouched(self.module, self.threads, metadata, self.device)
-        return build(self.partitioned(), list(self.backends.values()), self.threads, metadata)
+        return build(self.partitioned(), list(self.backends.values()), self.threads, metadata, self.device)
 
     def summary(self) -> str:
         """A table of the partitions and of the contestants, for a terminal."""
@@ -116,7 +117,8 @@ class Plan(PlanData, frozen=True, kw_only=True, rename={"backends": "instances"}
     @classmethod
     def of(cls, data: PlanData, module: Any, source: Path) -> Plan:
         """The plan that `source` holds, for `module`; raises PlanError as `load` does."""
-        module = for_device(module, data.device)
+        if not places_of(module):  # they go by bindings
+            module = for_device(module, data.device)
         if data.network != structure_hash(describe_module(module)):
             raise PlanError(f"{source}: the plan is for another network (its structure differs): tune this one")
         used = {p.backend for p in data.partitions} - {HOST}
@@ -127,9 +129,13 @@ class Plan(PlanData, frozen=True, kw_only=True, rename={"backends": "instances"}
         if plan.choice == UNTOUCHED:
             return plan
         try:
-            plan.placement(graph)
+            misplaced = [
+                c for c in plan.placement(graph) if c.backend != HOST and not fits(c, backends[c.backend].device)
+            ]
         except CollageError as error:
             raise PlanError(f"{source}: {error}") from error
+        if misplaced:
+            raise PlanError(f"{source}: {misplaced[0]} has values that the network wants on another device")
         for name in sorted(used):
             if not backends[name].availability().available:
                 raise PlanError(f"{source}: the plan uses {name}: {backends[name].availability().reason}")

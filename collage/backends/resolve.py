@@ -34,6 +34,12 @@ def resolve_backends(wanted: Sequence[str | Backend] | None, device: str = "cpu"
                 f"backend {backend.name} runs on {backend.device}, not on {device}: give device={backend.device!r}, "
                 f"or choose a backend of {device}"
             )
+    return _checked(found, device)
+
+
+def _checked(found: Sequence[Backend], device: str) -> dict[str, Backend]:
+    """Name -> backend, once each can be used here, and together with the others."""
+    for backend in found:
         state = backend.availability()
         if not state.available:
             raise BackendUnavailableError(f"backend {backend.name}: {state.reason}")
@@ -53,6 +59,49 @@ def resolve_backends(wanted: Sequence[str | Backend] | None, device: str = "cpu"
                 f"{backend.name} cannot live in one process with {', '.join(clashes)}: choose one"
             )
     return {b.name: b for b in sorted(found, key=lambda b: (b.priority, b.name))}
+
+
+def resolve_on(wanted: Sequence[str | Backend] | None, devices: Sequence[str]) -> dict[str, Backend]:
+    """Name -> backend of one of several devices, in the order of their declared priority.
+
+    Parameters
+    ----------
+    wanted
+        Names or instances; None is every backend that is available here. TVM's own kernels are compiled for the first
+        device, so native backends of the others are passed over.
+    devices
+        Names; inputs and results are on the first one.
+
+    Raises
+    ------
+    PluginError, BackendUnavailableError
+        As of `resolve_backends`; also where a native backend that was asked for is not of the first device.
+    """
+    home, *others = devices
+    if not others:
+        return resolve_backends(wanted, home)
+    if wanted is None:
+        found = [b for d in devices for b in available_backends(d) if d == home or b.style != "native"]
+    else:
+        found = [_of_devices(b, devices) for b in wanted]
+    for backend in found:
+        if backend.style == "native" and backend.device in others:
+            raise BackendUnavailableError(
+                f"backend {backend.name} compiles for {backend.device}: TVM's own kernels are of the first device only "
+                f"({home}); name {backend.device} first, or leave the backend out"
+            )
+    elsewhere = [b for b in found if b.device not in devices]
+    if elsewhere:
+        raise BackendUnavailableError(
+            f"backend {elsewhere[0].name} runs on {elsewhere[0].device}, which is not among {', '.join(devices)}"
+        )
+    return _checked(found, " or ".join(devices))
+
+
+def _of_devices(wanted: str | Backend, devices: Sequence[str]) -> Backend:
+    """The backend that is meant on the first of the devices that it has a variant for."""
+    variants = [_of_device(wanted, device) for device in devices]
+    return next((b for b, device in zip(variants, devices, strict=True) if b.device == device), variants[0])
 
 
 def available_backends(device: str) -> list[Backend]:

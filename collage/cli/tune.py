@@ -73,6 +73,14 @@ def tune(
     output: Output,
     backends: _Backends = None,
     device: Device = "cpu",
+    devices: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME,NAME,...",
+            help="Several devices, inputs and results on the first, as cuda,cpu; by default --device alone.",
+            show_default=False,
+        ),
+    ] = None,
     searcher: Annotated[str, typer.Option(help="How covers are searched.")] = "dijkstra",
     effort: Annotated[
         str, typer.Option(metavar="quick|normal|thorough", help="How long finding the plan may take.")
@@ -107,6 +115,7 @@ def tune(
     plan_path = plan or output.with_suffix(".plan.json")
     fixed, names = parse_shapes(shape), parse_names(backends, "--backends")
     several, batches = parse_shape_lists(shapes), parse_batches(batch)
+    places = parse_names(devices, "--devices") or [device]
     parameters = parse_parameters(parameter)
     require_writable(
         {"--output": output, "--plan": plan_path, "--report": report}, {"the model": model, "the records": records}
@@ -127,10 +136,11 @@ def tune(
             before = database.stats().by_kind
         reporter = ProgressBar(terminal)
         options: dict[str, Any] = {
-            "backends": configured_backends(names, path, tune_trials, device),
+            "backends": configured_backends(names, path, tune_trials, *places),
             "searcher": searcher,
             "estimator": estimator,
-            "device": device,
+            "device": places[0],
+            "devices": places,
             "records": path,
             "threads": threads,
             "confirm_end_to_end": confirm,
@@ -188,7 +198,7 @@ def _name(kind: str, count: int) -> str:
 
 
 def configured_backends(
-    names: Sequence[str] | None, records: Path, tune_trials: int, device: str = "cpu"
+    names: Sequence[str] | None, records: Path, tune_trials: int, device: str = "cpu", *others: str
 ) -> list[str | Backend]:
     """The backends that are named, or all of the device that are available; the native one with the tuning records that
     lie beside the other records.
@@ -202,11 +212,14 @@ def configured_backends(
     from collage.errors import CollageError
     from collage.runtime.devices import KINDS
 
-    if device not in KINDS:
-        raise CollageError(f"--device is {' or '.join(KINDS)}, not {device!r}")
+    for name in (device, *others):
+        if name not in KINDS:
+            raise CollageError(f"--device is {' or '.join(KINDS)}, not {name!r}")
     native = native_backend(device, tuning_folder(records, device), tune_trials)
     called = {native.name, native.name.removesuffix(f"-{device}")}
     chosen = list(names) if names is not None else [backend.name for backend in available_backends(device)]
+    if names is None:  # TVM's own kernels are of the first device
+        chosen += [b.name for other in others for b in available_backends(other) if b.style != "native"]
     if tune_trials and not called & set(chosen):
         raise CollageError(f"--tune-trials is for TVM's kernels: add {native.name} to --backends")
     return [native if name in called else name for name in chosen]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +19,14 @@ import collage
 from collage.backends.base import Backend
 from collage.backends.lowering import Lowering
 from collage.compile.calls import with_open_results
+from collage.compile.copies import devices_of, owners_of, with_copies
 from collage.compile.deployment import as_metadata, deployment_of
 from collage.compile.lowering import lowering_of
 from collage.errors import CodegenError, CollageError, last_line
 from collage.files import replacing
 from collage.frontend.values import input_specs, output_specs
 from collage.opaque import PREFIX, opaque_calls, opaque_name
+from collage.places import places_of
 from collage.runtime import engines as runtime_engines
 from collage.runtime import native
 from collage.runtime.model import CompiledModel
@@ -101,6 +103,7 @@ def build(
     backends: Iterable[Backend],
     threads: int,
     metadata: Mapping[str, Any] | None = None,
+    home: str | None = None,
 ) -> CompiledExecutable:
     """Compile a partitioned module (`collage.compile.rewrite.apply`).
 
@@ -114,6 +117,8 @@ def build(
         Number of threads of the deployment.
     metadata
         More that the model should say of itself when it is loaded (the plan, versions).
+    home
+        Where inputs lie and results end, where backends are of several devices; None for that of the backends.
 
     Raises
     ------
@@ -122,15 +127,28 @@ def build(
     """
     by_name = {backend.name: backend for backend in backends}
     engines = [by_name[name].engine_name for name in codegen_names(partitioned) if by_name[name].makes_blobs]
-    device = device_of_backends(by_name.values())
+    device = home or device_of_backends(by_name.values())
+    owners = owners_of(partitioned, {name: backend.device for name, backend in by_name.items()})
+    devices = devices_of(owners, device)
     more: dict[str, Any] = {"engines": engines, **(metadata or {})}
     alone = False
     if device == "cpu":
         deployment = deployment_of(partitioned, by_name)
+        if len(devices) > 1:
+            deployment = replace(deployment, direct=None)
         alone, more["runtime"] = deployment.alone, as_metadata(deployment)
+    if len(devices) > 1:
+        more["devices"] = devices
     info = _metadata(partitioned, threads, device, more)
     executable = compile_partitioned(
-        partitioned, by_name.values(), threads, [native.metadata_module(info)], alone=alone
+        partitioned,
+        by_name.values(),
+        threads,
+        [native.metadata_module(info)],
+        graph=len(devices) == 1,
+        alone=alone,
+        home=device,
+        owners=owners,
     )
     return CompiledExecutable(executable, info)
 
@@ -155,6 +173,9 @@ def compile_untouched(module: Any, threads: int, carried: Sequence[Any] = (), de
     opaque = dict.fromkeys(opaque_name(call).removeprefix(PREFIX) for call in opaque_calls(module["main"]))
     if opaque:
         raise CodegenError(f"TVM has no kernel for {', '.join(opaque)}: operators of ONNX that only engines run")
+    elsewhere = sorted(set(places_of(module)) - {"", device})
+    if elsewhere:
+        raise CodegenError(f"TVM's default pipeline is for one device, {device}; the module asks for {elsewhere[0]}")
     try:
         lowering = lowering_of(device, threads)
         return _compile(lowering.baseline(module), lowering, carried)
@@ -171,13 +192,16 @@ def compile_partitioned(
     called: Iterable[Backend] = (),
     graph: bool = True,
     alone: bool = False,
+    home: str | None = None,
+    owners: Mapping[str, str] | None = None,
 ) -> Any:
     """Run each backend's code generator, lower and compile the rest by TVM, and carry further runtime modules along.
 
     `scheduled=False` leaves native kernels plain: slow, for references. `called` are backends whose partitions are in
     the module already as calls of packed functions. `graph`: on an accelerator, capture calls in a graph where all of
     the plan's backends allow it. `alone`: the only pool of threads at work will be an engine's
-    (`Backend.alone_options`).
+    (`Backend.alone_options`). `home` is where inputs and native kernels are; None for the device of the
+    backends. `owners`: symbol -> device of each partition, where these may be several.
 
     Raises
     ------
@@ -196,13 +220,25 @@ def compile_partitioned(
             module = with_open_results(module)
             # The backends' modules own their weights; TVM would store them a second time.
             module = module.without_attr("const_name_to_constant")
-        lowering = lowering_of(device_of_backends(by_name.values()), threads, list(by_name.values()))
+        device = home or device_of_backends(by_name.values())
+        if owners is not None and len(devices_of(owners, device)) > 1:
+            _require_native_at(device, module, owners)
+            module = with_copies(module, owners, device)
+        lowering = lowering_of(device, threads, [b for b in by_name.values() if b.device == device])
         graph = graph and all(backend.capturable for backend in inside)
         return _compile(lowering.lower(module, scheduled, graph), lowering, carried)
     except CollageError:
         raise
     except Exception as error:  # whatever a code generator raises is the reason why this candidate is Invalid
         raise CodegenError(f"cannot compile: {last_line(error)}") from error
+
+
+def _require_native_at(home: str, module: Any, owners: Mapping[str, str]) -> None:
+    """Raise CodegenError where a partition that is left for TVM is not at home."""
+    for symbol in module.get_global_vars():
+        device = owners.get(symbol.name_hint, home)
+        if device != home:
+            raise CodegenError(f"{symbol.name_hint} is for {device}; TVM's own kernels are compiled for {home} only")
 
 
 def device_of_backends(backends: Iterable[Backend]) -> str:

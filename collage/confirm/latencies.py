@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import Any
 
 from collage.backends.base import Backend
-from collage.compile.build import device_of_backends
 from collage.confirm.run import cover_of
 from collage.cost import Cost
 from collage.deployed.plan_runner import PlanRunner
@@ -108,7 +107,7 @@ class Latencies:
         return plan_key(structure, backends, self._device(), self.runner.threads, self.runner.protocol)
 
     def _device(self) -> DeviceInfo:
-        return describe_device(device_of_backends(self.backends.values()))
+        return describe_device(self.runner.device)
 
 
 def _cost(race: Race, name: str) -> Cost:

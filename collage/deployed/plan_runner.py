@@ -179,7 +179,7 @@ class PlanRunner:
         if placement is None:
             return build_untouched(self.module, self.threads, device=self.device)
         partitioned = apply(self.module, self.graph, placement, self.backends)
-        return build(partitioned, list(self.backends.values()), self.threads)
+        return build(partitioned, list(self.backends.values()), self.threads, home=self.device)
 
     def _entry(self, kind: str, path: Path) -> Entry:
         precision = [backend.tolerance for backend in self.backends.values()]

@@ -17,6 +17,7 @@ from collage.frontend.onnx.file import OnnxSource, read_onnx
 from collage.frontend.onnx.importer import import_onnx
 from collage.frontend.passes.canonical import canonicalise
 from collage.frontend.passes.layout import for_device
+from collage.frontend.places import realised, taken_off
 from collage.frontend.shapes import (
     Shape,
     bind_relax_batch,
@@ -29,6 +30,7 @@ from collage.frontend.shapes import (
 from collage.frontend.source import NOTES, SOURCE, notes_of
 from collage.frontend.torch_program import import_torch, is_exported_program
 from collage.frontend.values import dependent_notes, input_specs
+from collage.places import places_of
 
 
 def load(
@@ -55,12 +57,15 @@ def load(
     UnsupportedOperatorError
         Operators that cannot be imported; all are listed, with their nodes.
     FrontendError
-        The model is missing, corrupt or inconsistent; `shapes` contradicts it; a shape depends on data.
+        The model is missing, corrupt or inconsistent; `shapes` contradicts it; a shape depends on data; a value would
+        have to be on two devices.
     """
+    if isinstance(model, tvm.IRModule) and places_of(model):
+        return model  # places go by the bindings of the canonical module
     wanted = _wanted(shapes)
     source = _onnx_source(model)
-    imported = bind_relax_shapes(_relax(model), wanted) if source is None else import_onnx(source, wanted)
-    module = for_device(canonicalise(imported), device)
+    imported = realised(bind_relax_shapes(_relax(model), wanted)) if source is None else import_onnx(source, wanted)
+    module = taken_off(for_device(canonicalise(imported), device))
     notes = (*notes_of(model), *function_notes(model)) if isinstance(model, tvm.IRModule) else ()
     if source is not None:
         notes = shape_notes(declared_onnx_inputs(source.model.graph), wanted)

@@ -36,6 +36,12 @@ class CandidatePartition:
         return f"{self.backend}{self.sub_graph.inside!r}{labels}"
 
 
+def fits(candidate: CandidatePartition, device: str) -> bool:
+    """Whether a candidate of a backend of this device has no node that has to be computed elsewhere."""
+    nodes = candidate.sub_graph.graph.nodes
+    return all(nodes[i].place in ("", device) for i in candidate.sub_graph.inside)
+
+
 def covered(candidates: Iterable[CandidatePartition]) -> IndexSet:
     """The nodes that are in some candidate."""
     bits = 0

@@ -46,6 +46,8 @@ class DataflowNode:
         Whether its value is a tensor, a tuple, or something else.
     size
         Bytes of its value; 0 where they are not known.
+    place
+        The device that it has to be computed on; "" where that may be any, and of all but calls.
     """
 
     index: int
@@ -59,6 +61,7 @@ class DataflowNode:
     expr: Any = None
     value: ValueKind = ValueKind.TENSOR
     size: int = 0
+    place: str = ""
 
     @property
     def is_coverable(self) -> bool:
@@ -81,6 +84,7 @@ class NodeSpec:
     expr: Any = None
     value: ValueKind = ValueKind.TENSOR
     size: int = 0
+    place: str = ""
 
 
 class DataflowGraph:
@@ -109,6 +113,7 @@ class DataflowGraph:
                 expr=spec.expr,
                 value=spec.value,
                 size=spec.size,
+                place=spec.place,
             )
             for index, spec in enumerate(specs)
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterator
+from itertools import zip_longest
 from typing import Any
 
 import tvm
@@ -18,6 +19,7 @@ from collage.errors import FrontendError
 from collage.graph.dataflow_graph import DataflowGraph, NodeSpec
 from collage.graph.kinds import NodeKind, OpKind, ValueKind, call_kind
 from collage.opaque import is_opaque, opaque_name
+from collage.places import places_of
 
 
 def read_graph(mod: tvm.IRModule, name: str = "main") -> DataflowGraph:
@@ -50,9 +52,14 @@ def read_graph(mod: tvm.IRModule, name: str = "main") -> DataflowGraph:
     for parameter in function.params:
         value = _value_kind(parameter.ty)
         reader.add(NodeSpec(NodeKind.INPUT, "input", (), OpKind.ELEMENTWISE, parameter, None, value), parameter)
-    for block in blocks:
-        for binding in block.bindings:
-            reader.bind(binding)
+    listed = [binding for block in blocks for binding in block.bindings]
+    places = places_of(mod) if name == "main" else ()
+    if places and len(places) != len(listed):
+        raise FrontendError(
+            "the module was changed after its devices were read: annotate it again, and load it with collage.load"
+        )
+    for binding, place in zip_longest(listed, places, fillvalue=""):
+        reader.bind(binding, place)
     escaping = list(reader.sources(function.body.body))
     return DataflowGraph(reader.specs, escaping)
 
@@ -71,7 +78,7 @@ class _Reader:
         self.index_of[key] = len(self.specs) - 1
         return len(self.specs) - 1
 
-    def bind(self, binding: relax.VarBinding) -> None:
+    def bind(self, binding: relax.VarBinding, place: str = "") -> None:
         var, value = binding.var, binding.value
         if not isinstance(binding, relax.VarBinding):
             raise FrontendError(f"binding of {var.name}: {type(binding).__name__} is not supported in a dataflow graph")
@@ -85,7 +92,9 @@ class _Reader:
         produced, size = _value_kind(var.ty), _bytes(var.ty)
         if isinstance(value, relax.Call):
             kind = call_kind(value, self.mod, self.kinds)
-            self.add(NodeSpec(NodeKind.CALL, operator_name(value), inputs, kind, var, value, produced, size), var)
+            self.add(
+                NodeSpec(NodeKind.CALL, operator_name(value), inputs, kind, var, value, produced, size, place), var
+            )
         elif isinstance(value, relax.Tuple):
             self.add(NodeSpec(NodeKind.TUPLE, "tuple", inputs, OpKind.TUPLE, var, value, produced, size), var)
         elif isinstance(value, relax.TupleGetItem):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -36,9 +37,9 @@ class WatchedModel:
         What the host takes for its launches (`collage.measure.clock.DeviceClock`).
     """
 
-    def __init__(self, module: Any, arguments: Sequence[Any], device: Any) -> None:
+    def __init__(self, module: Any, arguments: Sequence[Any], devices: Sequence[Any]) -> None:
         with _uncaptured():
-            self.watched: Any = VirtualMachine(module, device)
+            self.watched: Any = VirtualMachine(module, list(devices))
         self.host_seconds = 0.0
         self._arguments = arguments
 
@@ -60,14 +61,16 @@ def watched_model(path: str, inputs: Sequence[str], device: str) -> Iterator[Cal
     device
         The kind of device that it runs on.
     """
-    where, clock = device_of(device), clock_of(device)
-    arguments = [upload(np.load(each), where) for each in inputs]
-    watched = WatchedModel(tvm.runtime.load_module(path), arguments, where)
+    module, clock = tvm.runtime.load_module(path), clock_of(device)
+    metadata = json.loads(module.get_function("collage_metadata", query_imports=True)())
+    found = [device_of(name) for name in metadata.get("devices", [device])]
+    arguments = [upload(np.load(each), found[0]) for each in inputs]
+    watched = WatchedModel(module, arguments, found)
     watched.call_watched()
 
     def run(runs: int) -> tuple[Parts, Parts]:
-        found = [clock.watch_once(watched) for _ in range(runs)]
-        return parts_of(found), launches_of(found)
+        calls = [clock.watch_once(watched) for _ in range(runs)]
+        return parts_of(calls), launches_of(calls)
 
     yield run
 

@@ -133,7 +133,9 @@ class WorkloadCosts:
         """The estimator's cost of each."""
         workloads = [self.workload(candidate) for candidate in candidates]
         unique = list(dict.fromkeys(workloads))
-        costs = dict(zip(unique, self.estimator.estimate(unique), strict=True))
+        costs = {
+            w: cost for own in _by_device(unique) for w, cost in zip(own, self.estimator.estimate(own), strict=True)
+        }
         self.asked.update(unique)
         self.unknown.update({w: cost.reason for w, cost in costs.items() if cost.is_unknown})
         return [costs[w] for w in workloads]
@@ -150,11 +152,21 @@ class WorkloadCosts:
         """Between which seconds the estimator expects each cost; None where it has no intervals."""
         workloads = [self.workload(candidate) for candidate in candidates]
         unique = list(dict.fromkeys(workloads))
-        bounds = self.estimator.bounds(unique)
-        if bounds is None:
-            return None
-        by_workload = dict(zip(unique, bounds, strict=True))
+        by_workload: dict[Workload, tuple[float, float]] = {}
+        for own in _by_device(unique):
+            bounds = self.estimator.bounds(own)
+            if bounds is None:
+                return None
+            by_workload.update(zip(own, bounds, strict=True))
         return [by_workload[w] for w in workloads]
+
+
+def _by_device(workloads: Sequence[Workload]) -> list[list[Workload]]:
+    """The workloads of each device: an estimator is asked for one device at a time."""
+    found: dict[str, list[Workload]] = {}
+    for workload in workloads:
+        found.setdefault(workload.backend.device, []).append(workload)
+    return list(found.values()) or [[]]
 
 
 def _parameters(ty: Any, types: list[Any]) -> list[Any]:

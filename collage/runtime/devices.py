@@ -21,15 +21,16 @@ _CUDA_DEVICE = 0
 
 
 def device_of(kind: str) -> tvm.runtime.Device:
-    """The device of a kind.
+    """The device of a kind; of several CPUs, which share their memory, the one of a number ("cpu:1").
 
     Raises
     ------
     CompiledModelError
         The kind is unknown, or this machine has no such device.
     """
+    kind, index = kind_and_index(kind)
     if kind == "cpu":
-        return tvm.cpu()
+        return tvm.cpu(index)
     if kind != "cuda":
         raise CompiledModelError(f"there is no kind of device called {kind!r}; known are {', '.join(KINDS)}")
     if not cuda_exists():
@@ -40,6 +41,12 @@ def device_of(kind: str) -> tvm.runtime.Device:
             "13 runtime (libcudart.so.13) where the system's loader looks"
         )
     return _cuda()
+
+
+def kind_and_index(device: str) -> tuple[str, int]:
+    """The kind of a device, and which of several it is: "cpu:1" is ("cpu", 1), "cuda" is ("cuda", 0)."""
+    kind, _, index = device.partition(":")
+    return kind, int(index) if index.isdecimal() else 0
 
 
 def cuda_exists() -> bool:

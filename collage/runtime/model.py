@@ -42,7 +42,9 @@ class CompiledModel:
     Attributes
     ----------
     device
-        The kind of device that it runs on, "cpu" or "cuda".
+        The kind of device that takes its inputs and gives its results, "cpu" or "cuda".
+    devices
+        All that it runs on, `device` first.
     inputs, outputs
         What it takes and gives, in order.
     metadata
@@ -64,14 +66,16 @@ class CompiledModel:
         engines.register()
         self._module = module  # TVM unloads a library with its last reference
         self._machine = module["vm_load_executable"]()
-        if self.device == "cpu":
+        self.devices = tuple(metadata.get("devices", [self.device]))
+        if self.devices == ("cpu",):
             self._machine["vm_initialization"](_CPU, 0, _POOLED)
         else:
             from collage.runtime.devices import device_of
 
-            self._device = device_of(self.device)
-            kind, index = int(self._device.dlpack_device_type()), int(self._device.index)
-            self._machine["vm_initialization"](kind, index, _POOLED, _CPU, 0, _POOLED)
+            found = [device_of(device) for device in self.devices]
+            self._device = found[0]
+            pooled = [n for d in found for n in (int(d.dlpack_device_type()), int(d.index), _POOLED)]
+            self._machine["vm_initialization"](*pooled, _CPU, 0, _POOLED)
         self._main = self._machine["main"]
         self._direct = _direct(module, facts.get("direct"))
         self.lock = Lock()

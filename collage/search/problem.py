@@ -16,6 +16,7 @@ from collage.errors import NoCoverError
 from collage.graph.candidates import CandidatePartition, CandidateSet, covered
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.index_set import IndexSet
+from collage.search.crossings import Crossings
 from collage.search.hand_over import hand_overs
 from collage.search.partitioning import Partitioning, execution_order
 from collage.search.tables import CostTable, LatencyTable
@@ -45,6 +46,8 @@ class SearchProblem:
         Backend name -> declared priority; the *lower* number is preferred in ties and where costs are unknown.
     latency_table
         Behind `latencies`; owned by whoever poses the problem.
+    crossings
+        What is charged for copies, where backends are of several devices.
     budget_s
         Seconds that the search may take; None for no limit.
     seed
@@ -63,6 +66,7 @@ class SearchProblem:
     transitions: Mapping[Pair, Transition] = field(default_factory=dict)
     priorities: Mapping[str, int] = field(default_factory=dict)
     latency_table: LatencyTable = field(default_factory=LatencyTable)
+    crossings: Crossings | None = None
     budget_s: float | None = None
     seed: int = 0
     progress: Progress = lambda line: None
@@ -123,8 +127,8 @@ class SearchProblem:
         return self.priorities.get(backend, 1_000_000)
 
     def transition_total(self, chosen: Sequence[CandidatePartition]) -> float:
-        """Seconds of all transitions of an acyclic cover."""
-        total = 0.0
+        """Seconds of all transitions of an acyclic cover, and of its copies between devices."""
+        total = 0.0 if self.crossings is None else self.crossings.seconds(self.graph, chosen)
         for producer, consumer, passed in hand_overs(chosen):
             if (producer, consumer) in self.transitions:
                 size = sum(self.graph.nodes[node].size for node in passed)

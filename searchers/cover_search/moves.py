@@ -62,6 +62,42 @@ class Move(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Crossing:
+    """What copies between devices cost, where there are several (`collage.search.crossings`).
+
+    Values are those of the positions, and after them those of the network's inputs.
+
+    Attributes
+    ----------
+    home
+        Number of the device where inputs lie and results end.
+    devices
+        Per backend index, the number of its device; -1 of the host.
+    copies
+        By device, by device: packed value of a copy of each value.
+    reads
+        Per position, the values that its node reads, without constants, in argument order.
+    results
+        Per position, whether it is a result.
+    nodes
+        Per position, the node's index in the graph.
+    inputs
+        How many inputs there are.
+    on_host
+        As of `Moves`.
+    """
+
+    home: int
+    devices: tuple[int, ...]
+    copies: tuple[tuple[tuple[int, ...], ...], ...]
+    reads: tuple[tuple[int, ...], ...]
+    results: tuple[bool, ...]
+    nodes: tuple[int, ...]
+    inputs: int
+    on_host: tuple[bool, ...]
+
+
+@dataclass(frozen=True)
 class Moves:
     """Every move, by first position.
 
@@ -84,6 +120,8 @@ class Moves:
         Index of the host among the backends; -1 when it is not there.
     on_host
         Per position, whether some candidate leaves its node on the host.
+    crossing
+        What copies between devices cost; None on one device.
     """
 
     order: tuple[int, ...]
@@ -94,6 +132,7 @@ class Moves:
     carried: tuple[tuple[tuple[int, ...], ...], ...] = ()
     host: int = -1
     on_host: tuple[bool, ...] = ()
+    crossing: Crossing | None = None
 
     @cached_property
     def first_edge(self) -> tuple[int, ...]:
@@ -132,14 +171,45 @@ def make_moves(graph: DataflowGraph, objective: Objective) -> Moves:
         backend = number[candidate.backend]
         move = Move(objective.weights[index], nodes, feeds, wants, above, backend, index)
         # Without transitions it does not matter which backend ran a node: one move per set of nodes is enough.
-        key = (nodes, backend if transitions else -1)
+        key = (nodes, backend if transitions or objective.crossings is not None else -1)
         known = starting[first].get(key)
         if known is None or move.weight < known.weight:
             starting[first][key] = move
     host = number.get(HOST, -1)
     on_host = tuple(any(move.backend == host and host >= 0 for move in moves.values()) for moves in starting)
     found = tuple(tuple(moves.values()) for moves in starting)
-    return with_edges(Moves(order, found, tuple(before), backends, transitions, carried, host, on_host))
+    crossing = _crossing(graph, objective, backends, order, on_host)
+    return with_edges(Moves(order, found, tuple(before), backends, transitions, carried, host, on_host, crossing))
+
+
+def _crossing(
+    graph: DataflowGraph,
+    objective: Objective,
+    backends: Sequence[str],
+    order: Sequence[int],
+    on_host: tuple[bool, ...],
+) -> Crossing | None:
+    """`Moves.crossing`."""
+    crossings = objective.crossings
+    if crossings is None:
+        return None
+    names = sorted({crossings.home, *crossings.devices.values()})
+    values = [*order, *graph.inputs]
+    number = {node: i for i, node in enumerate(values)}
+    nothing = (0,) * len(values)
+    return Crossing(
+        home=names.index(crossings.home),
+        devices=tuple(-1 if name == HOST else names.index(crossings.devices[name]) for name in backends),
+        copies=tuple(
+            tuple(nothing if a == b else tuple(objective.copies[a, b][node] for node in values) for b in names)
+            for a in names
+        ),
+        reads=tuple(tuple(number[i] for i in graph.data_inputs[node]) for node in order),
+        results=tuple(graph.nodes[node].escapes for node in order),
+        nodes=tuple(order),
+        inputs=len(graph.inputs),
+        on_host=on_host,
+    )
 
 
 def tables(

@@ -17,11 +17,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import permutations
 
 from collage.cost import Cost
 from collage.graph.candidates import HOST, CandidatePartition
+from collage.graph.dataflow_graph import DataflowGraph
 from collage.search import SearchProblem
+from collage.search.crossings import Crossings
 from collage.search.hand_over import hand_overs
 
 _PER_SECOND = 10**12
@@ -48,6 +51,12 @@ class Objective:
         Number of candidates of unknown cost.
     cost_shift, cost_bits
         Where the cost field lies in a packed value.
+    crossings
+        The devices, where there are several.
+    copies
+        Ordered pair of devices -> per node of the graph, packed value of a copy of its value.
+    graph
+        The graph, where devices are several.
     """
 
     candidates: tuple[CandidatePartition, ...]
@@ -58,14 +67,20 @@ class Objective:
     unknown: int
     cost_shift: int
     cost_bits: int
+    crossings: Crossings | None = None
+    copies: Mapping[tuple[str, str], tuple[int, ...]] = field(default_factory=dict)
+    graph: DataflowGraph | None = None
 
     def seconds(self, value: int) -> float:
         """The cost of a packed value, in seconds, rounded down to a picosecond; zero for values below zero."""
         return (max(value, 0) >> self.cost_shift) / _PER_SECOND
 
     def paid(self, chosen: Sequence[CandidatePartition]) -> int:
-        """Packed value of the transitions of an acyclic cover."""
+        """Packed value of the transitions of an acyclic cover, and of its copies between devices."""
         total = 0
+        if self.crossings is not None and self.graph is not None:
+            placed = self.crossings.placed(self.graph, chosen)
+            total += sum(self.copies[source, target][node] for source, target, node in placed)
         for producer, consumer, passed in hand_overs(chosen):
             total += self.transitions.get((producer, consumer), 0)
             carried = self.carried.get((producer, consumer))
@@ -95,12 +110,15 @@ def make_objective(
     }
     carried = {pair: values for pair, values in carried.items() if any(values)}
 
+    copies = _copies(problem)
+
     nodes = len(problem.nodes) + 1
     rank_bits = (nodes * (len(ranks) + 1)).bit_length()
     count_bits = nodes.bit_length()
     highest = max((_picoseconds(cost.seconds) for _, cost in usable if cost.is_finite), default=0)
     highest_transition = max(transitions.values(), default=0) + max(map(max, carried.values()), default=0)
-    cost_bits = (nodes * highest + nodes * nodes * highest_transition + 1).bit_length()
+    highest_copies = sum(map(sum, copies.values()))
+    cost_bits = (nodes * highest + nodes * nodes * highest_transition + highest_copies + 1).bit_length()
     cost_shift = count_bits + rank_bits
     unknown_shift = cost_shift + cost_bits
 
@@ -125,7 +143,22 @@ def make_objective(
         unknown=sum(cost.is_unknown for _, cost in usable),
         cost_shift=cost_shift,
         cost_bits=cost_bits,
+        crossings=problem.crossings,
+        copies={pair: tuple(t << cost_shift for t in values) for pair, values in copies.items()},
+        graph=problem.graph,
     )
+
+
+def _copies(problem: SearchProblem) -> dict[tuple[str, str], tuple[int, ...]]:
+    """Ordered pair of devices -> per node, picoseconds of a copy of its value."""
+    crossings = problem.crossings
+    if crossings is None:
+        return {}
+    devices = sorted({crossings.home, *crossings.devices.values()})
+    return {
+        (a, b): tuple(_picoseconds(crossings.copy_seconds(problem.graph, (a, b, n.index))) for n in problem.graph.nodes)
+        for a, b in permutations(devices, 2)
+    }
 
 
 def _canonical(problem: SearchProblem, candidate: CandidatePartition) -> tuple[object, ...]:

@@ -18,9 +18,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from searchers.cover_search.bounds import node_shares, offsets
+from searchers.cover_search.crossings import partitions_of
 from searchers.cover_search.edge_potentials import Potentials
 from searchers.cover_search.moves import Move, Moves
-from searchers.cover_search.open_partitions import Open, OpenPartitions, Row, shifted
+from searchers.cover_search.open_partitions import Open, Row, shifted
 
 #: The candidates chosen so far, last first, as a linked list that states share.
 Trail = tuple["Trail", int] | None
@@ -55,8 +56,8 @@ class PartialCovers:
         shares = node_shares(moves)
         self.floor = self.bound = sum(shares)
         self._moves = _reduced(moves, shares)
-        self._partitions = OpenPartitions(moves)
-        self._tracking = bool(moves.transitions)
+        self._partitions = partitions_of(moves)
+        self._tracking = bool(moves.transitions) or moves.crossing is not None
         self._first_edge = moves.first_edge
         self._charges: dict[int, _Charges] = {}
 
