@@ -29,15 +29,15 @@ class DeclaredInput:
     dimensions: tuple[int | str | None, ...] | None
 
 
-def bind_shapes(inputs: Sequence[DeclaredInput], shapes: Mapping[str, Shape]) -> dict[str, Shape]:
-    """A static shape for each input.
+def bind_shapes(inputs: Sequence[DeclaredInput], shapes: Mapping[str, Shape], least: int = 1) -> dict[str, Shape]:
+    """A static shape for each input, of extents that are not below `least`.
 
     Raises
     ------
     UnboundDimensionError
         A dynamic dimension is not bound.
     FrontendError
-        `shapes` names no input, has another rank, contradicts a fixed dimension, or has an extent below 1.
+        `shapes` names no input, has another rank, contradicts a fixed dimension, or has an extent below `least`.
     """
     declared = {declaration.name: declaration for declaration in inputs}
     for name, shape in shapes.items():
@@ -46,8 +46,8 @@ def bind_shapes(inputs: Sequence[DeclaredInput], shapes: Mapping[str, Shape]) ->
             raise FrontendError(
                 f"a shape is given for '{name}', which is not an input of the model; its inputs: {known}"
             )
-        if any(extent < 1 for extent in shape):
-            raise FrontendError(f"the shape given for input '{name}' has an extent below 1: {_text(shape)}")
+        if any(extent < least for extent in shape):
+            raise FrontendError(f"the shape given for input '{name}' has an extent below {least}: {_text(shape)}")
         dimensions = declared[name].dimensions
         if dimensions is None:
             continue

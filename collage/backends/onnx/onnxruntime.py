@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from collage.backends.onnx.base import OnnxBackend
+from collage.opaque import names_read, sub_graphs
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
 
 
 class ONNXRuntimeBackend(OnnxBackend):
@@ -13,6 +17,19 @@ class ONNXRuntimeBackend(OnnxBackend):
     name: ClassVar[str] = "onnxruntime"
     priority: ClassVar[int] = 20
     distribution: ClassVar[str] = "onnxruntime"
+
+    def export(self, function: Any) -> ModelProto:
+        """As `OnnxBackend.export`. What the branches of an `If` read has open dimensions: with shapes that are known,
+        ONNX Runtime's optimisations infer those of the branch that is never taken, and refuse it.
+        """
+        model = super().export(function)
+        branches = [graph for node in model.graph.node if node.op_type == "If" for graph in sub_graphs(node)]
+        read = {name for graph in branches for node in graph.node for name in names_read(node)}
+        for value in model.graph.input:
+            if value.name in read:
+                for i, dimension in enumerate(value.type.tensor_type.shape.dim):
+                    dimension.dim_param = f"{value.name}_{i}"
+        return model
 
     def alone_options(self) -> dict[str, Any]:
         """Its threads spin while they wait, as ONNX Runtime has it by default."""

@@ -50,7 +50,7 @@ def import_onnx(source: OnnxSource, shapes: Mapping[str, Shape]) -> tvm.IRModule
         See `collage.frontend.load`.
     """
     check_model(source)
-    bound = bind_shapes(declared_onnx_inputs(source.model.graph), shapes)
+    bound = bind_shapes(declared_onnx_inputs(source.model.graph), shapes, least=0)
     importer = _Importer(source)
     return importer.run(bound)
 
@@ -179,7 +179,8 @@ class _Importer:
 
     def _translated(self, node: NodeProto, inputs: list[Any], scope: _Scope) -> list[Any]:
         """The outputs of a node as Relax says it; as an opaque node where Relax cannot."""
-        if (node.domain, node.op_type) not in self._functions and not self._known(node, scope):
+        unknown = (node.domain, node.op_type) not in self._functions and not self._known(node, scope)
+        if unknown or any(map(_is_empty_variable, inputs)):
             return self._opaque(node, scope)
         try:
             return self._named(self._relax(node, inputs, scope), node)
@@ -234,7 +235,10 @@ class _Importer:
             return self._defer(node, scope)
         whole = self._builder.emit(opaque_call(function, part.operands, types), name_hint=node.op_type)
         fields = iter([whole] if len(types) == 1 else [relax.TupleGetItem(whole, i) for i in range(len(types))])
-        return self._named([None if value is None else next(fields) for value in outputs], node)
+        results = [None if value is None else next(fields) for value in outputs]
+        if not any(map(_is_empty, types)):
+            return self._named(results, node)
+        return [value if value is None else self._builder.emit(value) for value in results]
 
     def _defer(self, node: NodeProto, scope: _Scope) -> list[Any]:
         """The outputs of a node whose shapes depend on data: it joins the part that has all of these."""
@@ -307,7 +311,7 @@ class _Importer:
             return constant(int(value), "int64")
         if not isinstance(value, (relax.Var, tvm.ir.GenericConst)):
             value = self._builder.emit(value, name_hint=re.sub(r"\W", "_", name))
-        if isinstance(value.ty, relax.TensorType) and 0 in (static_shape(value.ty) or ()):
+        if _is_empty(value.ty):
             return constant(np.zeros(static_shape(value.ty) or (), dtype_of(value.ty)))  # TVM divides by its extents
         if isinstance(value.ty, relax.TensorType) and static_shape(value.ty) is None:
             raise UnsupportedOperatorError(
@@ -392,3 +396,12 @@ def _type(value: Any) -> onnx.TypeProto:
 
 def _for_tvm(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
+
+
+def _is_empty(ty: Any) -> bool:
+    return isinstance(ty, relax.TensorType) and 0 in (static_shape(ty) or ())
+
+
+def _is_empty_variable(value: Any) -> bool:
+    """Whether a value is a tensor without elements that is not a constant: TVM divides by its extents."""
+    return isinstance(value, relax.Var) and _is_empty(value.ty)

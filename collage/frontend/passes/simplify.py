@@ -112,6 +112,20 @@ def _concat(value: Any, scope: Scope) -> Any:
     return op.concat(kept, value.attrs.axis) if len(kept) < len(fields) else None
 
 
+def _split(value: Any, scope: Scope) -> Any:
+    """Of a split that gives tensors without elements, slices of the others: TVM divides by its extents."""
+    shapes = [static_shape(field) or () for field in value.ty.fields] if call_to(value, "relax.split") else []
+    if not any(0 in shape for shape in shapes):
+        return None
+    axis, begin, parts = int(value.attrs.axis), 0, []
+    for shape, field in zip(shapes, value.ty.fields, strict=True):
+        end = begin + shape[axis]
+        empty = constant(np.zeros(shape, dtype_of(field)))
+        parts.append(empty if 0 in shape else op.strided_slice(value.args[0], [axis], [begin], [end]))
+        begin = end
+    return relax.Tuple(parts)
+
+
 def _types_agree(left: Any, right: Any) -> bool:
     shape = static_shape(left.ty)
     return shape is not None and shape == static_shape(right.ty) and dtype_of(left.ty) == dtype_of(right.ty)
@@ -233,6 +247,7 @@ SIMPLIFICATIONS: tuple[Rule, ...] = (
     _reshape,
     _same_type,
     _concat,
+    _split,
     _permutation,
     _clamp,
     _neutral,

@@ -7,7 +7,7 @@ buffers call after call, so wrappers are kept by address: a call costs 2 µs, an
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -59,18 +59,18 @@ def create(blob: bytes, options: Mapping[str, Any]) -> Run:
     # Without run options: passing any costs 30 µs per call.
     run_bound = session.run_with_iobinding
 
-    def rebind(addresses: list[int]) -> None:
+    def rebind(tensors: Sequence[Any], addresses: list[int]) -> None:
         if len(addresses) != len(ports):
             raise CompiledModelError(f"the partition takes {len(ports)} tensors, {len(addresses)} were given")
         for i, port in enumerate(ports):
             if addresses[i] != bound[i]:
-                port.bind(port.name, port.value(addresses[i]))
+                port.bind(port.name, port.value(addresses[i], tensors[i].shape))
                 bound[i] = addresses[i]
 
     def run(*tensors: Any) -> None:
         addresses = [tensor.data_ptr() for tensor in tensors]
         if addresses != bound:
-            rebind(addresses)
+            rebind(tensors, addresses)
         run_bound(binding)
 
     return run
@@ -96,19 +96,19 @@ class _Port:
     def __init__(self, bind: Callable[[str, Any], None], info: Any) -> None:
         self.bind = bind
         self.name: str = info.name
-        self._dtype, self._shape = np.dtype(DTYPES[info.type]), tuple(info.shape)
-        self._bytes = int(np.prod(self._shape, dtype=np.int64)) * self._dtype.itemsize
+        self._dtype = np.dtype(DTYPES[info.type])
         self._values: dict[int, Any] = {}
 
-    def value(self, address: int) -> Any:
-        """The OrtValue on the memory at `address`."""
+    def value(self, address: int, shape: Sequence[int]) -> Any:
+        """The OrtValue on the memory at `address`; the shape is the same in all calls, and not always in the model."""
         import onnxruntime as ort
 
         if address not in self._values:
             if len(self._values) >= _REMEMBERED:
                 self._values.clear()
-            memory: Any = (ctypes.c_char * self._bytes).from_address(address)
-            array = np.frombuffer(memory, dtype=self._dtype).reshape(self._shape)
+            size = int(np.prod(shape, dtype=np.int64)) * self._dtype.itemsize
+            memory: Any = (ctypes.c_char * size).from_address(address)
+            array = np.frombuffer(memory, dtype=self._dtype).reshape(tuple(shape))
             self._values[address] = ort.OrtValue.ortvalue_from_numpy(array)
         return self._values[address]
 

@@ -254,6 +254,17 @@ def test_what_is_empty_adds_nothing_to_a_concatenation(parts: list[str], left: i
     assert "GenericConst" not in str(mod["main"])
 
 
+def test_a_split_whose_last_part_is_empty_is_slices() -> None:
+    """A rotary embedding of all channels splits nothing off."""
+    nodes = [
+        node("Split", ["x", "sizes"], ["a", "b", "none"], axis=1),
+        node("Mul", ["a", "b"], ["p"]),
+        node("Concat", ["p", "none"], ["y"], axis=1),
+    ]
+    proto = model(nodes, {"x": (FLOAT, (1, 4))}, {"y": FLOAT}, {"sizes": np.array([2, 2, 0])})
+    assert operators(check(proto, {"x": normal(1, 4)})) == {"strided_slice": 2, "multiply": 1}
+
+
 def test_a_reversing_slice_is_no_identity() -> None:
     weights = {"s": np.array([-1]), "e": np.array([-9]), "a": np.array([3]), "k": np.array([-1])}
     proto = model([node("Slice", ["x", "s", "e", "a", "k"], ["y"])], X, {"y": FLOAT}, weights)

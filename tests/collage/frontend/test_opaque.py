@@ -231,3 +231,34 @@ def test_the_rank_follows_from_how_many_axes_there_are(operator: str, rank: int)
 def test_powers_of_integers() -> None:
     module = load(model([node("Pow", ["x", "x"], ["y"])], {"x": (INT64, [3])}, {"y": INT64}))
     assert operators(module) == ["onnx.Pow"]
+
+
+def test_what_the_branches_of_an_if_read_has_open_dimensions_in_onnx_runtime() -> None:
+    """Else its optimisations infer the shapes of branches that are never taken (silero-vad's second sampling rate)."""
+    result = {"r": (FLOAT, [2, 8])}
+    then, other = (graph(op, [node(op, ["x"], ["r"])], {}, result) for op in ("Neg", "Abs"))
+    nodes = [
+        node("ReduceSum", ["y"], ["s"], keepdims=0),
+        node("Greater", ["s", "limit"], ["q"]),
+        node("If", ["q"], ["z"], then_branch=then, else_branch=other),
+        node("Tanh", ["z"], ["out"]),
+    ]
+    proto = model(nodes, {"x": (FLOAT, [2, 8]), "y": (FLOAT, [4])}, {"out": FLOAT}, {"limit": np.array(0.0, "float32")})
+    module = load(proto)
+    exported = ONNXRuntimeBackend().export(module["main"].with_attr("global_symbol", "main"))
+    x, y = ([d.dim_value for d in value.type.tensor_type.shape.dim] for value in exported.graph.input)
+    assert x == [0, 0] and y == [4]
+    inputs = [normal(2, 8), normal(4)]
+    given, found = [tvm.runtime.tensor(a) for a in inputs], tvm.runtime.tensor(np.zeros((2, 8), "float32"))
+    engines.create("onnxruntime", exported.SerializeToString(), {"threads": 1})(*given, found)
+    np.testing.assert_allclose(found.numpy(), by_onnx_runtime(proto, inputs)[0], rtol=1e-6)
+
+
+def test_what_reads_an_input_without_elements_is_opaque() -> None:
+    """TVM divides by extents; ONNX Runtime says what a sum of nothing is."""
+    nodes = [node("Exp", ["x"], ["e"]), node("ReduceSum", ["e"], ["out"], keepdims=0)]
+    proto = model(nodes, {"x": (FLOAT, [2, 0])}, {"out": FLOAT}, opset=12)
+    module = load(proto, {"x": (2, 0)})
+    assert operators(module) == ["onnx.Exp", "onnx.ReduceSum"]
+    (found,) = by_engine("onnxruntime", module, [np.zeros((2, 0), "float32")])
+    assert found == 0.0

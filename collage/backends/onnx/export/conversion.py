@@ -52,13 +52,19 @@ class StaticType:
         return int(np.prod(self.shape, dtype=np.int64))
 
 
-def static_type(ty: Any, dtypes: Iterable[str] = DTYPES) -> StaticType:
+def any_type(ty: Any) -> StaticType:
+    """The static type of a tensor whose readers look closer; an opaque node takes those without elements, too."""
+    return static_type(ty, ALL_DTYPES, empty=True)
+
+
+def static_type(ty: Any, dtypes: Iterable[str] = DTYPES, empty: bool = False) -> StaticType:
     """The static type of a Relax tensor type.
 
     Raises
     ------
     Unsupported
-        Not a tensor, or its shape is not static, or it is empty, or of another dtype.
+        Not a tensor, or its shape is not static, or of another dtype, or without elements where that is not
+        expected.
     """
     if not isinstance(ty, relax.TensorType):
         raise Unsupported(f"{ty} is not a tensor")
@@ -67,7 +73,7 @@ def static_type(ty: Any, dtypes: Iterable[str] = DTYPES) -> StaticType:
     if not all(isinstance(extent, tvm.tirx.IntImm) for extent in ty.shape.values):
         raise Unsupported(f"the shape of {ty} is dynamic")
     shape = tuple(int(extent) for extent in ty.shape.values)
-    if 0 in shape:
+    if 0 in shape and not empty:
         raise Unsupported(f"{ty} has no elements")
     if str(ty.dtype) not in dtypes:
         raise Unsupported(f"dtype {ty.dtype}")
@@ -89,7 +95,7 @@ def open_types(ty: Any) -> list[tuple[list[int | None], str]]:
         if isinstance(field, relax.TensorType) and not isinstance(field.shape, relax.ShapeExpr) and field.ndim >= 0:
             result.append(([None] * field.ndim, str(field.dtype)))
         else:
-            static = static_type(field, ALL_DTYPES)
+            static = any_type(field)
             result.append((list(static.shape), static.dtype))
     return result
 

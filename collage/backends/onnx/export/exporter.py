@@ -21,9 +21,9 @@ from collage.backends.onnx.export import (
     windows,
 )
 from collage.backends.onnx.export.conversion import (
-    ALL_DTYPES,
     Conversion,
     Unsupported,
+    any_type,
     open_types,
     static_type,
     static_types,
@@ -76,7 +76,7 @@ def export_onnx(func: Any, mod: Any = None, name: str = "main") -> onnx.ModelPro
 
     for parameter in func.params:
         with _Naming(f"{name}: parameter {parameter.name}"):
-            kind = static_type(parameter.ty, ALL_DTYPES)  # its readers look closer
+            kind = any_type(parameter.ty)  # its readers look closer
         env[parameter] = graph.input(kind.shape, kind.dtype)
     used = {var for block in func.body.blocks for b in block.bindings for var in relax.analysis.free_vars(b.value)}
     for parameter in func.params:
@@ -112,7 +112,7 @@ def unsupported_reason(node: Any, mod: Any = None) -> str | None:
 
     def lookup(operand: Any) -> Value | Values:
         if isinstance(operand, tvm.ir.GenericConst):
-            kind = static_type(operand.ty, ALL_DTYPES)
+            kind = any_type(operand.ty)
             return graph.constant(np.empty(kind.shape, dtype=kind.dtype), key=(operand,))
         if isinstance(operand, relax.Tuple):
             return _flat(lookup, operand)
@@ -142,7 +142,7 @@ def _convert(expr: Any, graph: GraphBuilder, lookup: Any) -> Value | Values:
     if is_opaque(expr):
         open_types(expr.ty)
         for operand in tensors_of(expr):
-            static_type(operand.ty, ALL_DTYPES)
+            any_type(operand.ty)
         return converter(Conversion(expr, graph, lookup))
     for operand in expr.args:
         if isinstance(operand.ty, relax.TensorType):
@@ -165,7 +165,7 @@ def _flat(lookup: Any, operand: Any) -> Values:
 
 def _constant(graph: GraphBuilder, constant: Any) -> Value:
     """One initializer per weight, however often it is used; the array is viewed, not copied."""
-    kind = static_type(constant.ty, ALL_DTYPES)
+    kind = any_type(constant.ty)
     data = np.from_dlpack(constant.value)
     return graph.constant(data, key=("weight", data.ctypes.data, kind.shape, kind.dtype))
 

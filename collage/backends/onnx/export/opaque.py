@@ -16,12 +16,11 @@ from onnx import FunctionProto, ModelProto, NodeProto
 from onnx.defs import OpSchema, SchemaError
 
 from collage.backends.onnx.export.conversion import (
-    ALL_DTYPES,
     Conversion,
     Converter,
     Unsupported,
+    any_type,
     open_types,
-    static_type,
 )
 from collage.backends.onnx.export.graph import OPSET, Value, Values
 from collage.errors import last_line
@@ -98,13 +97,13 @@ def _signature(schema: OpSchema) -> Any:
 
 def _model(function: FunctionProto, operands: list[Any]) -> ModelProto:
     """A model of the function, for the converter."""
-    types = [(static_type(operand.ty, ALL_DTYPES).shape, str(operand.ty.dtype)) for operand in operands]
+    types = [(any_type(operand.ty).shape, str(operand.ty.dtype)) for operand in operands]
     constants = {i: operand.value.numpy() for i, operand in enumerate(operands) if _is_small(operand)}
     return onnx.shape_inference.infer_shapes(model_of(function, types, constants))
 
 
 def _is_small(operand: Any) -> bool:
-    return isinstance(operand, tvm.ir.GenericConst) and static_type(operand.ty, ALL_DTYPES).size <= _SMALL
+    return isinstance(operand, tvm.ir.GenericConst) and any_type(operand.ty).size <= _SMALL
 
 
 CONVERTERS: dict[str, Converter] = {"relax.call_pure_packed": _opaque}
