@@ -62,19 +62,25 @@ def test_contestants_whose_partitions_have_the_same_names_are_not_mixed_up(tuned
         assert len(partition_seconds(watched[name].parts, placement)) == len(placement)
 
 
-def test_engines_by_themselves_take_part_where_the_network_is_an_onnx_file(tuned: Tuned) -> None:
+@pytest.fixture(scope="module")
+def uncorrected(tuned: Tuned) -> collage.Plan:
+    """Of the model, whose costs are not corrected by runs."""
+    return collage.partition(tuned.model, records=tuned.records, effort=EVERYTHING, correction_rounds=0)
+
+
+def test_engines_by_themselves_take_part_where_the_network_is_an_onnx_file(
+    tuned: Tuned, uncorrected: collage.Plan
+) -> None:
     """The module of a model in memory has no file; the model has."""
     assert not any(c.rival for c in tuned.plan.confirmation.contestants)
-    plan = collage.partition(tuned.model, records=tuned.records, effort=EVERYTHING, correction_rounds=0)
-    rivals = {c.name: c for c in plan.confirmation.contestants if c.rival}
+    rivals = {c.name: c for c in uncorrected.confirmation.contestants if c.rival}
     assert set(rivals) == {"openvino by itself", "onnxruntime by itself"}
     assert all(c.latency.is_finite for c in rivals.values()), [c.latency.reason for c in rivals.values()]
-    assert plan.choice not in rivals
+    assert uncorrected.choice not in rivals
 
 
-def test_rounds_are_a_parameter(tuned: Tuned) -> None:
-    plan = collage.partition(tuned.module, records=tuned.records, effort=EVERYTHING, correction_rounds=0)
-    assert len(plan.rounds) == 1
+def test_rounds_are_a_parameter(uncorrected: collage.Plan) -> None:
+    assert len(uncorrected.rounds) == 1
 
 
 @pytest.mark.timeout(300)
