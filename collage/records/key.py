@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from itertools import islice, product
+from itertools import product
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
 import msgspec
@@ -176,41 +176,48 @@ def key_of(workload: Workload, device: Device, protocol: MeasuringProtocol) -> R
 def plan_key(
     structure: str, backends: Sequence[Backend], device: Device, threads: int, protocol: MeasuringProtocol
 ) -> RecordKey:
-    """The key of a partitioned network's end-to-end latency; `structure` is a digest of network and partitioning."""
+    """The key of a partitioned network's end-to-end latency; `structure` is a digest of network and partitioning.
+
+    A latency of earlier code is not looked for: the combinations of several backends' earlier code are many.
+    """
     ordered = sorted(backends, key=lambda backend: backend.name)
-    return _key_of_several("plan", structure, ordered, "+", device, threads, protocol)
+    codes = [[canonical_json(configuration_of(backend))] for backend in ordered]
+    return _key_of_several("plan", structure, ordered, codes, "+", device, threads, protocol)
 
 
 def transition_key(
     structure: str, producer: Backend, consumer: Backend, device: Device, threads: int, protocol: MeasuringProtocol
 ) -> RecordKey:
     """The key of the cost of handing a tensor from one backend to another; `structure` says which tensor it was."""
-    return _key_of_several("transition", structure, [producer, consumer], "->", device, threads, protocol)
+    pair = [producer, consumer]
+    codes = [[canonical_json(c) for c in (configuration_of(b), *equivalent_configurations(b))] for b in pair]
+    return _key_of_several("transition", structure, pair, codes, "->", device, threads, protocol)
 
 
 def _key_of_several(
     kind: Kind,
     structure: str,
     backends: Sequence[Backend],
+    configurations: Sequence[Sequence[str]],
     joint: str,
     device: Device,
     threads: int,
     protocol: MeasuringProtocol,
 ) -> RecordKey:
-    now = [configuration_of(backend) for backend in backends]
-    earlier = product(*([c, *equivalent_configurations(b)] for b, c in zip(backends, now, strict=True)))
+    """With the configurations of each backend as JSON, the present one first."""
+    present, *earlier = (_digest(f"[{','.join(each)}]") for each in product(*configurations))
     return RecordKey(
         kind=kind,
         structure=structure,
         backend=joint.join(backend.name for backend in backends),
         backend_version=joint.join(backend.version() for backend in backends),
-        configuration=digest_of(now),
+        configuration=present,
         composites=(),
         device=_fingerprint(device),
         threads=threads,
         tvm_version=tvm_version(),
         protocol=protocol_json(protocol),
-        equivalent=tuple(digest_of(list(each)) for each in islice(earlier, 1, None)),
+        equivalent=tuple(earlier),
     )
 
 
@@ -225,7 +232,11 @@ def protocol_json(protocol: MeasuringProtocol) -> str:
 
 def digest_of(value: Any) -> str:
     """Sixteen hexadecimal digits that identify a JSON-ready value."""
-    return hashlib.sha256(canonical_json(value).encode()).hexdigest()[:16]
+    return _digest(canonical_json(value))
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def canonical_json(value: Any) -> str:

@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from collage import plugins
+from collage.backends.code import configuration_of, equivalent_configurations
 from collage.errors import RecordsError
 from collage.records import RecordKey, key_of, keys_of, plan_key, transition_key
-from collage.records.key import canonical_json
+from collage.records.key import canonical_json, digest_of
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -192,3 +194,14 @@ def test_plans_do_not_depend_on_the_order_of_backends_and_transitions_do() -> No
     there, back = transition_key("t", a, b, "d", 2, {}), transition_key("t", b, a, "d", 2, {})
     assert (there.kind, there.backend, there.backend_version) == ("transition", "a->b", "1->2")
     assert there != back
+
+
+def test_keys_of_several_backends_stay_few_however_much_earlier_code_was_equivalent() -> None:
+    """The earlier code of five backends has a hundred thousand combinations; that of two, which is looked for, fewer."""
+    backends = [plugins.load("backends", name) for name in ("tvm", "openvino", "onnxruntime", "onednn", "winograd")]
+    assert plan_key("p", backends, "d", 2, {}).equivalent == ()
+    one, other = backends[3:]
+    key = transition_key("t", one, other, "d", 2, {})
+    assert key.configuration == digest_of([configuration_of(one), configuration_of(other)])
+    counts = [len(equivalent_configurations(backend)) + 1 for backend in (one, other)]
+    assert len(set(key.equivalent)) == len(key.equivalent) == counts[0] * counts[1] - 1 > 0
