@@ -197,7 +197,7 @@ def test_plans_do_not_depend_on_the_order_of_backends_and_transitions_do() -> No
 
 
 def test_keys_of_several_backends_stay_few_however_much_earlier_code_was_equivalent() -> None:
-    """The earlier code of five backends has a hundred thousand combinations; that of two, which is looked for, fewer."""
+    """The earlier code of five backends has a hundred thousand combinations; that of two, looked for, has fewer."""
     backends = [plugins.load("backends", name) for name in ("tvm", "openvino", "onnxruntime", "onednn", "winograd")]
     assert plan_key("p", backends, "d", 2, {}).equivalent == ()
     one, other = backends[3:]
