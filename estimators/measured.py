@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import cache, cached_property
@@ -236,15 +234,10 @@ class _DeviceEstimator(CostEstimator):
         self, batch: list[Alternatives], runner: Runner, jobs: int, warm_ups: Mapping[str, Artifact | None]
     ) -> dict[Workload, Cost]:
         costs: dict[Workload, Cost] = {}
-        with ExitStack() as stack:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="collage-")))
-            beside = ThreadPoolExecutor(1)  # a reference run takes seconds, for which candidates can be compiled
-            stack.callback(beside.shutdown, cancel_futures=True)
-            samples = deque(beside.submit(_samples, alternatives[0]) for alternatives in batch)
+        with tempfile.TemporaryDirectory(prefix="collage-") as name:
+            folder = Path(name)
             built = self._build(batch, folder, jobs)
-            wait(samples)  # nothing else is at work while something is timed
             for number, alternatives in enumerate(batch):
-                given = samples.popleft()
                 made = {workload: built[workload] for workload in alternatives}
                 failed = {w: Measurement.failed(m) for w, m in made.items() if isinstance(m, Failure)}
                 costs |= self._record(failed)
@@ -255,7 +248,7 @@ class _DeviceEstimator(CostEstimator):
                 }
                 if ready:
                     self.reporter.step(alternatives[0].label.partition(" ")[2], 0)
-                    measured = self._measure_alternatives(ready, given, runner, folder / f"data{number}")
+                    measured = self._measure_alternatives(ready, runner, folder / f"data{number}")
                     costs |= self._record(dict(zip(ready, measured, strict=True)))
                 self.reporter.step(alternatives[0].label.partition(" ")[2], len(alternatives))
         return costs
@@ -288,11 +281,11 @@ class _DeviceEstimator(CostEstimator):
         return failed | dict(zip(prepared, built, strict=True))
 
     def _measure_alternatives(
-        self, alternatives: Mapping[Workload, Artifact], samples: Future[Samples], runner: Runner, folder: Path
+        self, alternatives: Mapping[Workload, Artifact], runner: Runner, folder: Path
     ) -> list[Measurement]:
         """Check and time alternatives together, while no other run on this host takes samples."""
         try:
-            return self._check_and_time(alternatives, samples.result(), runner, folder)
+            return self._check_and_time(alternatives, _samples(next(iter(alternatives))), runner, folder)
         except Exception as error:
             if not is_scarcity(error):
                 raise

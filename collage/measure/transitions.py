@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Collection, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import replace
 from itertools import product
@@ -93,15 +92,13 @@ def _measure(
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="collage-")))
         runner = stack.enter_context(Runner(threads, _TIMEOUT_S))
-        runner.start()  # it comes up, and references are computed, while probes are compiled
-        beside = stack.enter_context(ThreadPoolExecutor(1))
-        expected: dict[str, Future[tuple[np.ndarray, ...]]] = {}
+        runner.start()  # it comes up while references are computed: in this thread, since TVM lowers in one at a time
+        expected: dict[str, tuple[np.ndarray, ...]] = {}
         for consumer, shape in missing:
             workload = probe(by_name[consumer], threads, shape)
             if workload is not None and workload.structure not in expected:
-                expected[workload.structure] = beside.submit(_outputs, workload, probe_input(shape))
+                expected[workload.structure] = _outputs(workload, probe_input(shape))
         built = build_probes(backends, threads, folder, default_threads(), _TIMEOUT_S, SHAPES)
-        wait(expected.values())
         for problem in dict.fromkeys(failure.reason for failure in built.values() if isinstance(failure, Failure)):
             reporter.note(f"its transitions cannot be measured: {problem}")
         # Of each size one input, and so one loaded probe of each backend, for all consumers.
@@ -119,7 +116,7 @@ def _measure(
             job = Job(
                 artifacts=tuple(replace(target, warm_up=producer, fed=True) for producer in producers.values()),
                 inputs=write_arrays((probe_input(shape),), place, "input"),
-                expected=write_arrays(expected[workload.structure].result(), place, "expected"),
+                expected=write_arrays(expected[workload.structure], place, "expected"),
                 protocol=protocol,
                 threads=threads,
                 device=by_name[consumer].device,
