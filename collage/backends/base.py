@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from collage.errors import CodegenError
+from collage.precision import FLOAT32
 from collage.rules.base import PartitionRule
 
 if TYPE_CHECKING:
@@ -51,6 +52,9 @@ class Backend(ABC):
     engine
         Of backends that make blobs: what runs them in a compiled model, a name of `collage.runtime.engines` or
         "package.module:attribute"; "" is the engine of the backend's own name.
+    precision
+        In how many bits it computes what is float32: "float32", or less (`collage.precision`). Backends of less are
+        only chosen from where the user grants an error, or names them.
     incompatible
         Names of backends whose run-time libraries cannot live in one process with this one's.
     """
@@ -64,6 +68,7 @@ class Backend(ABC):
     incompatible: ClassVar[frozenset[str]] = frozenset()
     #: Schedules that `tune` tries for each kernel before it is measured; 0 where there is nothing to tune.
     tune_trials: int = 0
+    precision: str = FLOAT32
     _rule: PartitionRule | None = None
 
     @property
@@ -82,6 +87,17 @@ class Backend(ABC):
     def pool(self) -> str:
         """The pool of threads that its partitions run on: TVM's own, "tvm", or one that the engine brings."""
         return "tvm" if self.style == "native" else self.name
+
+    def takes_int8(self, node: Any) -> bool:
+        """Whether a node of its partitions can be computed in eight bits, with the label `collage.precision.INT8`; of
+        graph backends only. By default none can.
+
+        Parameters
+        ----------
+        node
+            A `DataflowNode`.
+        """
+        return False
 
     @property
     def coalesces(self) -> bool:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from collage import plugins
 from collage.backends.base import Backend
 from collage.errors import BackendUnavailableError, PluginError
+from collage.precision import FLOAT32
 
 
 def resolve_backends(wanted: Sequence[str | Backend] | None, device: str = "cpu") -> dict[str, Backend]:
@@ -104,15 +105,17 @@ def _of_devices(wanted: str | Backend, devices: Sequence[str]) -> Backend:
     return next((b for b, device in zip(variants, devices, strict=True) if b.device == device), variants[0])
 
 
-def available_backends(device: str) -> list[Backend]:
-    """Every registered backend of a device that can be used here. Plug-ins that do not import harm nobody."""
+def available_backends(device: str, precisions: Collection[str] = (FLOAT32,)) -> list[Backend]:
+    """Every registered backend of a device that can be used here, and computes in one of some precisions. Plug-ins that
+    do not import harm nobody.
+    """
     found: list[Backend] = []
     for name in plugins.names("backends"):
         try:
             backend = plugins.load("backends", name)
         except PluginError:
             continue
-        if backend.device == device and backend.availability().available:
+        if backend.device == device and backend.precision in precisions and backend.availability().available:
             found.append(backend)
     return found
 

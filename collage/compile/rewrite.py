@@ -7,7 +7,8 @@ A partition becomes one private function that `main` calls:
 
 - native: a `Primitive` function with attribute `collage.backend`; weights are parameters, so that one kernel serves
   all places;
-- graph: a `Codegen` function whose body is the sub-graph; weights are inside;
+- graph: a `Codegen` function whose body is the sub-graph; weights are inside, and attributes say which products are
+  in eight bits;
 - library: a `Codegen` function that holds one `Composite` function per labelled pattern.
 """
 
@@ -30,6 +31,7 @@ from collage.graph.index_set import IndexSet
 from collage.graph.kinds import NodeKind
 from collage.graph.quotient import Quotient
 from collage.graph.sub_graph import SubGraph
+from collage.precision import INT8, INT8_POSITIONS, INT8_RANGES, UNKNOWN, with_ranges
 
 #: Operators whose legalisation makes a number of a scalar constant; FuseTIR takes no other constants inside a kernel.
 _FOLD_SCALARS = frozenset(
@@ -70,6 +72,10 @@ def extract(module: Any, sub_graph: SubGraph) -> Any:
     functions = {gv: f for gv, f in module.functions_items() if isinstance(f, tvm.tirx.PrimFunc)}
     result = tvm.IRModule({**functions, relax.GlobalVar("main"): func})
     result = relax.transform.Normalize()(result)
+    nodes = sub_graph.graph.nodes
+    if any(nodes[i].range != UNKNOWN for i in (*inputs, *sub_graph.inside)):
+        given = [nodes[i].range for i in inputs for _ in _tensors(body.values[i])]
+        result = with_ranges(result, [*given, *(nodes[i].range for i in sub_graph.inside)])
     return relax.transform.DeadCodeElimination(["main"])(result) if functions else result
 
 
@@ -179,12 +185,23 @@ def partition_function(graph: DataflowGraph, candidate: CandidatePartition, back
         function = body.function(params, sub_graph.inside, outputs).with_attrs(attrs)
         return Partition(function, tuple(inputs), tuple(weights), tuple(outputs))
     params = body.parameters(inputs)
-    attrs = {"Codegen": backend.name, "global_symbol": symbol}
+    attrs = {"Codegen": backend.name, "global_symbol": symbol, **_quantised(graph, candidate)}
     if backend.style == "library":
         function = body.composite_function(params, sub_graph.inside, outputs, candidate.composites)
     else:
         function = body.function(params, sub_graph.inside, outputs)
     return Partition(function.with_attrs(attrs), tuple(inputs), (), tuple(outputs))
+
+
+def _quantised(graph: DataflowGraph, candidate: CandidatePartition) -> dict[str, Any]:
+    """Attributes that say which bindings are in eight bits, and what their data operands range over."""
+    labelled = [index for label, nodes in candidate.composites if label == INT8 for index in nodes]
+    if not labelled:
+        return {}
+    position = {index: i for i, index in enumerate(candidate.sub_graph.inside)}
+    nodes = graph.nodes
+    ends = [end for index in sorted(labelled) for end in nodes[nodes[index].inputs[0]].range]
+    return {INT8_POSITIONS: [position[index] for index in sorted(labelled)], INT8_RANGES: ends}
 
 
 def _weights(graph: DataflowGraph, inside: IndexSet) -> list[int]:

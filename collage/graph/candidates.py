@@ -24,7 +24,8 @@ class CandidatePartition:
     backend
         Name of the backend, or `HOST`.
     composites
-        (label, nodes) of each library pattern inside, disjoint; empty for native and graph-style backends.
+        (label, nodes) of each library pattern inside, disjoint; of graph-style backends the products that are in eight
+        bits (`collage.precision.INT8`); empty for native ones.
     """
 
     sub_graph: SubGraph

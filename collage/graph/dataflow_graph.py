@@ -15,6 +15,7 @@ from typing import Any
 from collage.graph.index_set import IndexSet
 from collage.graph.kinds import NodeKind, OpKind, ValueKind
 from collage.graph.quotient import reachable
+from collage.precision import UNKNOWN, Range
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +49,8 @@ class DataflowNode:
         Bytes of its value; 0 where they are not known.
     place
         The device that it has to be computed on; "" where that may be any, and of all but calls.
+    range
+        The lowest and the highest number that it held in calibration; `UNKNOWN` where that is not known.
     """
 
     index: int
@@ -62,6 +65,7 @@ class DataflowNode:
     value: ValueKind = ValueKind.TENSOR
     size: int = 0
     place: str = ""
+    range: Range = UNKNOWN
 
     @property
     def is_coverable(self) -> bool:
@@ -85,6 +89,7 @@ class NodeSpec:
     value: ValueKind = ValueKind.TENSOR
     size: int = 0
     place: str = ""
+    range: Range = UNKNOWN
 
 
 class DataflowGraph:
@@ -114,6 +119,7 @@ class DataflowGraph:
                 value=spec.value,
                 size=spec.size,
                 place=spec.place,
+                range=spec.range,
             )
             for index, spec in enumerate(specs)
         )

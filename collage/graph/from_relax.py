@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterator
-from itertools import zip_longest
 from typing import Any
 
 import tvm
@@ -20,6 +19,7 @@ from collage.graph.dataflow_graph import DataflowGraph, NodeSpec
 from collage.graph.kinds import NodeKind, OpKind, ValueKind, call_kind
 from collage.opaque import is_opaque, opaque_name
 from collage.places import places_of
+from collage.precision import UNKNOWN, Range, ranges_of
 
 
 def read_graph(mod: tvm.IRModule, name: str = "main") -> DataflowGraph:
@@ -49,17 +49,22 @@ def read_graph(mod: tvm.IRModule, name: str = "main") -> DataflowGraph:
             "bring the module into canonical form with collage.load"
         )
     reader = _Reader(mod)
-    for parameter in function.params:
-        value = _value_kind(parameter.ty)
-        reader.add(NodeSpec(NodeKind.INPUT, "input", (), OpKind.ELEMENTWISE, parameter, None, value), parameter)
     listed = [binding for block in blocks for binding in block.bindings]
+    ranges = ranges_of(mod) if name == "main" else []
+    ranges = ranges or [UNKNOWN] * (len(function.params) + len(listed))
+    if len(ranges) != len(function.params) + len(listed):
+        raise FrontendError("the module was changed after it was calibrated: load and calibrate it again")
+    for parameter, ends in zip(function.params, ranges, strict=False):
+        value = _value_kind(parameter.ty)
+        spec = NodeSpec(NodeKind.INPUT, "input", (), OpKind.ELEMENTWISE, parameter, None, value, range=ends)
+        reader.add(spec, parameter)
     places = places_of(mod) if name == "main" else ()
     if places and len(places) != len(listed):
         raise FrontendError(
             "the module was changed after its devices were read: annotate it again, and load it with collage.load"
         )
-    for binding, place in zip_longest(listed, places, fillvalue=""):
-        reader.bind(binding, place)
+    for binding, place, ends in zip(listed, places or [""] * len(listed), ranges[len(function.params) :], strict=True):
+        reader.bind(binding, place, ends)
     escaping = list(reader.sources(function.body.body))
     return DataflowGraph(reader.specs, escaping)
 
@@ -78,7 +83,7 @@ class _Reader:
         self.index_of[key] = len(self.specs) - 1
         return len(self.specs) - 1
 
-    def bind(self, binding: relax.VarBinding, place: str = "") -> None:
+    def bind(self, binding: relax.VarBinding, place: str, ends: Range) -> None:
         var, value = binding.var, binding.value
         if not isinstance(binding, relax.VarBinding):
             raise FrontendError(f"binding of {var.name}: {type(binding).__name__} is not supported in a dataflow graph")
@@ -93,13 +98,17 @@ class _Reader:
         if isinstance(value, relax.Call):
             kind = call_kind(value, self.mod, self.kinds)
             self.add(
-                NodeSpec(NodeKind.CALL, operator_name(value), inputs, kind, var, value, produced, size, place), var
+                NodeSpec(NodeKind.CALL, operator_name(value), inputs, kind, var, value, produced, size, place, ends),
+                var,
             )
         elif isinstance(value, relax.Tuple):
             self.add(NodeSpec(NodeKind.TUPLE, "tuple", inputs, OpKind.TUPLE, var, value, produced, size), var)
         elif isinstance(value, relax.TupleGetItem):
             self.add(
-                NodeSpec(NodeKind.TUPLE_GET, "tuple_get", inputs, OpKind.INJECTIVE, var, value, produced, size), var
+                NodeSpec(
+                    NodeKind.TUPLE_GET, "tuple_get", inputs, OpKind.INJECTIVE, var, value, produced, size, range=ends
+                ),
+                var,
             )
         else:
             raise FrontendError(

@@ -6,7 +6,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from collage.backends.base import Availability, Backend, Style
-from collage.backends.onnx.export import export_onnx, unsupported_reason
+from collage.backends.onnx.export import export_onnx, takes_int8, unsupported_reason
 from collage.errors import CompiledModelError
 from collage.runtime import engines
 
@@ -48,6 +48,9 @@ class OnnxBackend(Backend):
         does.
         """
         return unsupported_reason(node)
+
+    def takes_int8(self, node: Any) -> bool:
+        return takes_int8(node.expr)
 
     def export(self, function: Any) -> ModelProto:
         """The ONNX model of a `Codegen` function.

@@ -103,7 +103,7 @@ def _core() -> Any:
 
 def create(blob: bytes, options: Mapping[str, Any]) -> Run:
     """The function that runs `blob`; see `collage.runtime.engine.Engine.create`."""
-    network = _Network(blob, int(options["threads"]))
+    network = _Network(blob, int(options["threads"]), str(options.get("precision", "f32")))
     infer, request, bound, wide = network.infer, network.request, network.bound, network.wide
 
     def run(*tensors: Any) -> None:
@@ -141,13 +141,13 @@ class _Network:
         The positions of int64 inputs.
     """
 
-    def __init__(self, blob: bytes, threads: int) -> None:
+    def __init__(self, blob: bytes, threads: int, precision: str = "f32") -> None:
         library = _library()
         self.infer = library.ov_infer_request_infer
         model = _made(
             "ov_core_read_model_from_memory_buffer", _core(), blob, len(blob), None, doing="reading the partition"
         )
-        self._compiled = _compile(model, threads)
+        self._compiled = _compile(model, threads, precision)
         library.ov_model_free(model)
         self.request = _made(
             "ov_compiled_model_create_infer_request", self._compiled, doing="making an inference request"
@@ -212,10 +212,10 @@ class _Network:
             library.ov_compiled_model_free(self._compiled)
 
 
-def _compile(model: Any, threads: int) -> Any:
-    """Compile for the CPU: in float32 (some CPUs would take bfloat16), one request at a time, threads not pinned."""
+def _compile(model: Any, threads: int, precision: str) -> Any:
+    """Compile for the CPU: in float32 unless bfloat16 was asked for, one request at a time, threads not pinned."""
     settings = {
-        "INFERENCE_PRECISION_HINT": "f32",
+        "INFERENCE_PRECISION_HINT": precision,
         "PERFORMANCE_HINT": "LATENCY",
         "NUM_STREAMS": "1",
         "INFERENCE_NUM_THREADS": str(threads),

@@ -11,5 +11,6 @@ promises exactly what `export_onnx` does.
 
 from collage.backends.onnx.export.conversion import Unsupported
 from collage.backends.onnx.export.exporter import export_onnx, supported_operators, unsupported_reason
+from collage.backends.onnx.export.quantisation import takes_int8
 
-__all__ = ["Unsupported", "export_onnx", "supported_operators", "unsupported_reason"]
+__all__ = ["Unsupported", "export_onnx", "supported_operators", "takes_int8", "unsupported_reason"]

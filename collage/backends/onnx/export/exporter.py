@@ -30,8 +30,10 @@ from collage.backends.onnx.export.conversion import (
     table,
 )
 from collage.backends.onnx.export.graph import GraphBuilder, Value, Values
+from collage.backends.onnx.export.quantisation import Int8Conversion, takes_int8
 from collage.errors import CodegenError
 from collage.opaque import is_opaque, opaque_name, tensors_of
+from collage.precision import INT8_POSITIONS, INT8_RANGES, Range
 
 _FAMILIES = (elementwise, activations, windows, layers, movement, creation, reduction, quantisation, opaque)
 _TABLE = table(*(entry for family in _FAMILIES for entry in family.CONVERTERS.items()))
@@ -50,6 +52,7 @@ def export_onnx(func: Any, mod: Any = None, name: str = "main") -> onnx.ModelPro
     func
         Function whose parameters are tensors and become the inputs, in order; its body is a flow of calls in A-normal
         form; constants are inline and become initializers; the returned tensor, or flat tuple of tensors, the outputs.
+        Attributes may say that some products are in eight bits (`collage.precision`).
     mod
         The module it belongs to; only used in messages, as calls of other functions are refused.
     name
@@ -61,6 +64,7 @@ def export_onnx(func: Any, mod: Any = None, name: str = "main") -> onnx.ModelPro
         An operator, or a use of one, has no exact counterpart, or the constants exceed 2 GiB.
     """
     graph = GraphBuilder(name)
+    int8 = _int8(func)
     env: dict[Any, Value | Values] = {}
 
     def lookup(operand: Any) -> Value | Values:
@@ -83,12 +87,12 @@ def export_onnx(func: Any, mod: Any = None, name: str = "main") -> onnx.ModelPro
         if parameter not in used and not parameter.same_as(func.body.body):
             # OpenVINO would drop the input, and the positions of the others would shift.
             raise CodegenError(f"{name}: parameter {parameter.name} is not used")
-    for block in func.body.blocks:
-        for binding in block.bindings:
-            with _Naming(f"{name}: {_operator(binding.value)}, bound to {binding.var.name}"):
-                if not isinstance(binding, relax.VarBinding):
-                    raise Unsupported("a cast of a shape")
-                env[binding.var] = _convert(binding.value, graph, lookup)
+    listed = [binding for block in func.body.blocks for binding in block.bindings]
+    for position, binding in enumerate(listed):
+        with _Naming(f"{name}: {_operator(binding.value)}, bound to {binding.var.name}"):
+            if not isinstance(binding, relax.VarBinding):
+                raise Unsupported("a cast of a shape")
+            env[binding.var] = _convert(binding.value, graph, lookup, int8.get(position))
     with _Naming(f"{name}: the result"):
         result = lookup(func.body.body)
         names = result if isinstance(result, tuple) else (result,)
@@ -128,8 +132,19 @@ def unsupported_reason(node: Any, mod: Any = None) -> str | None:
     return None
 
 
-def _convert(expr: Any, graph: GraphBuilder, lookup: Any) -> Value | Values:
-    """Write one bound expression and return the name(s) of its value."""
+def _int8(function: Any) -> dict[int, Range]:
+    """Positions of the bindings that are in eight bits, with the ranges of their data."""
+    attrs = function.attrs or {}
+    if INT8_POSITIONS not in attrs:
+        return {}
+    ends = [float(end) for end in attrs[INT8_RANGES]]
+    return dict(zip(map(int, attrs[INT8_POSITIONS]), zip(ends[::2], ends[1::2], strict=True), strict=True))
+
+
+def _convert(expr: Any, graph: GraphBuilder, lookup: Any, int8: Range | None = None) -> Value | Values:
+    """Write one bound expression and return the name(s) of its value; a product in eight bits where a range of its data
+    is given.
+    """
     if isinstance(expr, relax.Tuple | relax.TupleGetItem | relax.Var | tvm.ir.GenericConst):
         open_types(expr.ty)
         value: Value | Values = lookup(expr)
@@ -148,7 +163,10 @@ def _convert(expr: Any, graph: GraphBuilder, lookup: Any) -> Value | Values:
         if isinstance(operand.ty, relax.TensorType):
             static_type(operand.ty)
     expected = static_types(expr.ty)
-    result = converter(Conversion(expr, graph, lookup))
+    if int8 is not None and not takes_int8(expr):
+        raise Unsupported("it cannot be in eight bits")
+    conversion = Conversion(expr, graph, lookup) if int8 is None else Int8Conversion(expr, graph, lookup, int8)
+    result = converter(conversion)
     if isinstance(expr.ty, relax.TupleType) != isinstance(result, tuple) or (
         isinstance(result, tuple) and len(result) != len(expected)
     ):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,7 @@ class GraphBuilder:
         self._inputs: list[onnx.ValueInfoProto] = []
         self._outputs: list[onnx.ValueInfoProto] = []
         self._opsets = {"": OPSET}
+        self._written: dict[tuple[Any, ...], Value] = {}
 
     def emit(self, op: str, *inputs: Value, **attributes: Any) -> Value:
         """Append a node with one output and return its name. An empty input name is an absent optional input."""
@@ -45,6 +46,12 @@ class GraphBuilder:
         names = (stem,) if outputs == 1 else tuple(f"{stem}_{i}" for i in range(outputs))
         self._nodes.append(helper.make_node(op, list(inputs), list(names), name=stem, **attributes))
         return names
+
+    def once(self, key: tuple[Any, ...], write: Callable[[], Value]) -> Value:
+        """The name of what `write` appends, which is called once for each key."""
+        if key not in self._written:
+            self._written[key] = write()
+        return self._written[key]
 
     def splice(
         self,

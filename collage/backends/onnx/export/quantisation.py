@@ -1,9 +1,23 @@
-"""Converters of quantisation and its inverse."""
+"""Quantisation: converters of the operators, and products of float32 that are written in eight bits.
+
+Such a product reads its data and its weights through pairs of QuantizeLinear and DequantizeLinear, which is how
+libraries are told of eight bits (https://onnxruntime.ai/docs/performance/model-optimizations/quantization.html). Data
+are quantised per tensor to uint8, from the range that was seen in calibration; weights symmetrically to int8, by
+output channel. What is beyond the range is saturated.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax
+
 from collage.backends.onnx.export.conversion import Conversion, Converter
-from collage.backends.onnx.export.graph import Value
+from collage.backends.onnx.export.graph import GraphBuilder, Value
+from collage.precision import UNKNOWN, Range
 
 _BYTES = ("int8", "uint8")
 
@@ -28,3 +42,70 @@ def _emit(c: Conversion, op: str, dtype: str) -> Value:
 
 
 CONVERTERS: dict[str, Converter] = {"relax.quantize": _quantize, "relax.dequantize": _dequantize}
+
+#: Products that can be in eight bits -> the axis of the weights' output channels.
+_PRODUCTS = {**{f"relax.nn.conv{n}d": 0 for n in (1, 2, 3)}, "relax.matmul": 1}
+#: What data range over where nobody calibrated: latency does not depend on it.
+_ANY: Range = (-4.0, 4.0)
+#: Steps of uint8 and of symmetric int8, and the least scale: of what is always zero.
+_UINT8, _INT8, _LEAST = 255, 127, 1e-8
+
+
+def takes_int8(expr: Any) -> bool:
+    """Whether a call is a product of float32 with constant weights, which can be written in eight bits."""
+    if not isinstance(expr, relax.Call) or getattr(expr.op, "name", "") not in _PRODUCTS:
+        return False
+    data, weights = expr.args[:2]
+    dtypes = {str(getattr(value.ty, "dtype", "")) for value in (data, weights, expr)}
+    if dtypes != {"float32"} or not isinstance(weights, tvm.ir.GenericConst):
+        return False
+    return expr.op.name != "relax.matmul" or (len(weights.ty.shape) == 2 and len(data.ty.shape) >= 2)
+
+
+@dataclass(frozen=True)
+class Int8Conversion(Conversion):
+    """A product that is written in eight bits: what its converter reads has been quantised.
+
+    Attributes
+    ----------
+    range
+        Of its data.
+    """
+
+    range: Range = UNKNOWN
+
+    def value(self, index: int, like: str = "") -> Value:
+        name = super().value(index, like)
+        if index == 0:
+            return _quantised_data(self.graph, name, self.range)
+        return _quantised_weights(self.graph, name, self.known(1), _PRODUCTS[self.call.op.name])
+
+
+def _quantised_data(graph: GraphBuilder, name: Value, ends: Range) -> Value:
+    """The data after quantisation; readers of one value share it."""
+    low, high = _ANY if ends == UNKNOWN else (min(ends[0], 0.0), max(ends[1], 0.0))  # padding is exact
+    scale = np.float32(max((high - low) / _UINT8, _LEAST))
+    zero = np.uint8(np.clip(np.rint(-low / scale), 0, _UINT8))
+    operands = (name, graph.constant(np.asarray(scale)), graph.constant(np.asarray(zero)))
+    return graph.once(("int8 data", *operands), lambda: _there_and_back(graph, *operands))
+
+
+def _there_and_back(graph: GraphBuilder, name: Value, scale: Value, zero: Value) -> Value:
+    return graph.emit("DequantizeLinear", graph.emit("QuantizeLinear", name, scale, zero), scale, zero)
+
+
+def _quantised_weights(graph: GraphBuilder, name: Value, weights: np.ndarray | None, axis: int) -> Value:
+    """The weights as int8 with a scale for each output channel."""
+    assert weights is not None, "takes_int8 admits constants only"
+
+    def write() -> Value:
+        others = tuple(i for i in range(weights.ndim) if i != axis)
+        finite = np.where(np.isfinite(weights), weights, 0.0)
+        largest = np.abs(finite).max(axis=others, keepdims=True)
+        scale = np.maximum(largest / _INT8, _LEAST).astype(np.float32)
+        steps = np.clip(np.rint(finite / scale), -_INT8, _INT8).astype(np.int8)
+        zeros = np.zeros(scale.size, dtype=np.int8)
+        scales = graph.constant(scale.reshape(-1))
+        return graph.emit("DequantizeLinear", graph.constant(steps), scales, graph.constant(zeros), axis=axis)
+
+    return graph.once(("int8 weights", name, axis), write)

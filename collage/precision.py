@@ -1,0 +1,40 @@
+"""Precisions: in how many bits an operator may be computed, and where a module says what its values range over.
+
+Everything is float32 (or what the network itself says) unless the user grants an error. Then a candidate may be of a
+backend of less precision (`Backend.precision`), and of graph backends single products may be in eight bits: the nodes
+that a candidate labels `INT8`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+FLOAT32 = "float32"
+BF16 = "bf16"
+#: The precision, and the label of the nodes of a candidate that are computed in it: their data operand is quantised by
+#: the range that was seen in calibration, their weights by channel.
+INT8 = "int8"
+
+#: Attribute of a calibrated module: lowest and highest value, one after the other, of each parameter of `main`, and
+#: then of what each binding gives; twice 0 where that is not known.
+RANGES = "collage_ranges"
+#: Attributes of a partition's function: the positions of the bindings that are in eight bits, and the ranges of their
+#: data operands, two numbers for each of them.
+INT8_POSITIONS = "collage_int8"
+INT8_RANGES = "collage_int8_ranges"
+
+Range = tuple[float, float]
+#: Of a value whose range is not known.
+UNKNOWN: Range = (0.0, 0.0)
+
+
+def with_ranges(module: Any, ranges: Sequence[Range]) -> Any:
+    """The module with the ranges of its values: of each parameter of `main`, then of each binding."""
+    return module.with_attr(RANGES, [float(end) for ends in ranges for end in ends])
+
+
+def ranges_of(module: Any) -> list[Range]:
+    """The range of each parameter of `main`, then of each binding; [] where the module was not calibrated."""
+    ends = [float(end) for end in module.attrs[RANGES]] if module.attrs and RANGES in module.attrs else []
+    return list(zip(ends[::2], ends[1::2], strict=True))
