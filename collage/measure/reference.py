@@ -9,8 +9,8 @@ uncertain, everything is computed in float64, if TVM can.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
-from functools import cached_property
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial
 from itertools import islice
 from typing import Any
 
@@ -67,6 +67,13 @@ class ReferenceRun:
         self._given = inputs
         self.seed = seed
         self.scheduled = scheduled
+        self._programs = _Programs(module, graph, threads, scheduled)
+
+    def on(self, inputs: Sequence[np.ndarray]) -> ReferenceRun:
+        """A run on other inputs; the network is compiled once for both."""
+        other = ReferenceRun(self.module, self.graph, self.threads, inputs, self.seed, self.scheduled)
+        other._programs = self._programs
+        return other
 
     def values(self, indices: Sequence[int]) -> tuple[np.ndarray, ...]:
         """The arrays of the given nodes, in order; a node whose value is a tuple gives all of its fields."""
@@ -102,43 +109,65 @@ class ReferenceRun:
         index = {node.var: i for i, node in enumerate(self.graph.nodes) if node.var is not None}
         if all(isinstance(value, relax.Var) and index.get(value) in self._trace for value in returned):
             return list(self.values([index[value] for value in returned]))
-        return _compute(self.module, self.inputs, self.threads, self.scheduled)
+        return self._programs.of_result(self.inputs)
 
     @cached_property
     def _trace(self) -> dict[int, list[np.ndarray]]:
-        nodes = self.graph.nodes
-        shown = [i for i in self.graph.coverable if nodes[i].value in (ValueKind.TENSOR, ValueKind.TUPLE)]
         values = {i: [array] for i, array in zip(self.graph.inputs, self.inputs, strict=True)}
+        shown = self._programs.shown
         if shown:
-            exposed = with_outputs(self.module, self.graph, shown)
-            arrays = iter(_compute(exposed, self.inputs, self.threads, self.scheduled))
+            arrays = iter(self._programs.of_nodes(self.inputs))
             for index in shown:
-                ty = nodes[index].var.ty
+                ty = self.graph.nodes[index].var.ty
                 values[index] = list(islice(arrays, len(ty.fields) if isinstance(ty, relax.TupleType) else 1))
         return values
 
 
-def _compute(module: Any, inputs: Sequence[np.ndarray], threads: int, scheduled: bool) -> list[np.ndarray]:
-    """What a module returns; plain kernels are in float64, as far as TVM has them (it has no norms)."""
+_Program = Callable[[Sequence[np.ndarray]], list[np.ndarray]]
+
+
+class _Programs:
+    """What runs share: the network compiled, when it is first asked for."""
+
+    def __init__(self, module: Any, graph: DataflowGraph, threads: int, scheduled: bool) -> None:
+        self._module, self._graph = module, graph
+        self._compiled = partial(_compiled, threads=threads, scheduled=scheduled)
+        self.shown = [i for i in graph.coverable if graph.nodes[i].value in (ValueKind.TENSOR, ValueKind.TUPLE)]
+
+    @cached_property
+    def of_nodes(self) -> _Program:
+        return self._compiled(with_outputs(self._module, self._graph, self.shown))
+
+    @cached_property
+    def of_result(self) -> _Program:
+        return self._compiled(self._module)
+
+
+def _compiled(module: Any, threads: int, scheduled: bool) -> _Program:
+    """What computes a module's result; plain kernels are in float64, as far as TVM has them (it has no norms)."""
     if not scheduled:
         with contextlib.suppress(CollageError):
-            return _compute_in(TO_DOUBLE, module, inputs, threads, scheduled)
-    return _compute_in(TO_SINGLE, module, inputs, threads, scheduled)
+            return _compiled_in(TO_DOUBLE, module, threads, scheduled)
+    return _compiled_in(TO_SINGLE, module, threads, scheduled)
 
 
-def _compute_in(
-    widening: Widening, module: Any, inputs: Sequence[np.ndarray], threads: int, scheduled: bool
-) -> list[np.ndarray]:
-    """What a module returns, computed in wider types. Kernels given as loops, and opaque nodes, cannot be widened: a
+def _compiled_in(widening: Widening, module: Any, threads: int, scheduled: bool) -> _Program:
+    """What computes a module's result in wider types. Kernels given as loops, and opaque nodes, cannot be widened: a
     network that has some runs as it is.
     """
     main = module["main"]
     if calls_kernels(main) or next(opaque_calls(main), None) is not None or not dtypes_of(main) & widening.keys():
-        return _run(_operator_by_operator(module, threads, scheduled), inputs)
-    wide = [array.astype(widening.get(array.dtype.name, array.dtype), copy=False) for array in inputs]
-    results = _run(_operator_by_operator(widened_module(module, widening), threads, scheduled), wide)
-    with np.errstate(over="ignore"):  # beyond the largest number of a narrow type is infinity there, too
-        return [array.astype(spec.dtype) for array, spec in zip(results, output_specs(module), strict=True)]
+        return partial(_run, _operator_by_operator(module, threads, scheduled))
+    executable = _operator_by_operator(widened_module(module, widening), threads, scheduled)
+    specs = output_specs(module)
+
+    def run(inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        wide = [array.astype(widening.get(array.dtype.name, array.dtype), copy=False) for array in inputs]
+        results = _run(executable, wide)
+        with np.errstate(over="ignore"):  # beyond the largest number of a narrow type is infinity there, too
+            return [array.astype(spec.dtype) for array, spec in zip(results, specs, strict=True)]
+
+    return run
 
 
 def _operator_by_operator(module: Any, threads: int, scheduled: bool) -> Any:
