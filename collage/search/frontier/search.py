@@ -1,0 +1,63 @@
+"""The search for a frontier: the hull by prices, then the gap between its points by labels of two dimensions."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+
+from collage.backends.base import Backend
+from collage.search.frontier.errors import SquaredError, SquaredErrors
+from collage.search.frontier.hull import Hull
+from collage.search.frontier.points import Frontier, allowed
+from collage.search.problem import SearchProblem
+from collage.search.searcher import Searcher
+
+
+def frontier(
+    searcher: Searcher,
+    problem: SearchProblem,
+    squared_error: SquaredError,
+    max_errors: Sequence[float],
+    backends: Mapping[str, Backend],
+    *,
+    budget_s: float | None = None,
+) -> Frontier:
+    """The least-latency covers within error budgets, and lower bounds of all others.
+
+    Parameters
+    ----------
+    searcher
+        Any; that of one cost finds the hull.
+    problem
+        In seconds.
+    squared_error
+        Of a candidate; that of a cover is the sum. Infinite, or NaN, for one that is not allowed.
+    max_errors
+        The budgets: bounds on the square root of the sum.
+    backends
+        Name -> backend, for joining neighbouring partitions (`collage.search.coalescing`); none joins nothing.
+    budget_s
+        Seconds for all, without the time that costs take; None for what the searcher allows itself. The fastest cover
+        and one of least error are searched in any case.
+
+    Raises
+    ------
+    NoCoverError
+        No cover of finite cost exists, and that is not because of errors that are not allowed.
+    ValueError
+        A budget is negative or not a number, or a squared error is negative.
+    """
+    limits = sorted({allowed(max_error) for max_error in max_errors})
+    started = time.monotonic()
+
+    def time_left() -> float:
+        return math.inf if budget_s is None else budget_s - (time.monotonic() - started)
+
+    hull = Hull(searcher, problem, SquaredErrors(squared_error), backends, time_left)
+    # Bounds are of the final candidates: first all is joined that can be, then what was proven of fewer is proven again.
+    for joining in (True, False):
+        hull.find_ends(joining)
+        for limit in limits:
+            hull.approach(limit, joining)
+    return hull.frontier
