@@ -134,6 +134,7 @@ class Plan(PlanData, frozen=True, kw_only=True, rename={"backends": "instances"}
             ]
         except CollageError as error:
             raise PlanError(f"{source}: {error}") from error
+        file.check_labels(plan, graph, backends, source)
         if misplaced:
             raise PlanError(f"{source}: {misplaced[0]} has values that the network wants on another device")
         for name in sorted(used):

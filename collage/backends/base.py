@@ -8,13 +8,15 @@ Library and graph backends turn `Codegen` functions into runtime modules that se
 from __future__ import annotations
 
 import copy
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from collage.errors import CodegenError
-from collage.precision import FLOAT32
+from collage.graph.index_set import IndexSet
+from collage.precision import FLOAT32, UNKNOWN, Range
 from collage.rules.base import PartitionRule
 
 if TYPE_CHECKING:
@@ -98,6 +100,16 @@ class Backend(ABC):
             A `DataflowNode`.
         """
         return False
+
+    def int8_nodes(self, graph: Any, inside: IndexSet) -> IndexSet:
+        """Which nodes of a `DataflowGraph` can be in eight bits: those that it takes and whose data have a range; of a
+        network that was not calibrated, all that it takes.
+        """
+        nodes = graph.nodes
+        unknown = all(node.range == UNKNOWN for node in nodes)
+        return IndexSet(
+            i for i in inside if self.takes_int8(nodes[i]) and (unknown or _has_range(nodes[nodes[i].inputs[0]].range))
+        )
 
     @property
     def coalesces(self) -> bool:
@@ -213,3 +225,7 @@ class Backend(ABC):
 
     def __repr__(self) -> str:
         return f"<Backend {self.name}>"
+
+
+def _has_range(ends: Range) -> bool:
+    return ends != UNKNOWN and all(map(math.isfinite, ends))

@@ -24,8 +24,10 @@ from collage.deployed.race import Race
 from collage.deployed.rivals import Rival
 from collage.errors import CollageError
 from collage.graph.candidates import HOST
+from collage.graph.index_set import IndexSet
 from collage.measure.sequential import HOPELESS, eliminate, ratio, verdicts
 from collage.measure.statistics import TIE, Summary
+from collage.precision import INT8
 from collage.records import Record, RecordDatabase, RecordKey
 from collage.records.key import digest_of, plan_key
 from collage.runtime.device_info import describe_device
@@ -311,10 +313,15 @@ class Contest:
 
 
 def cover_of(placement: Placement) -> Any:
-    """Backend, nodes and labels of every partition, as plain data."""
+    """Backend, nodes and labels of every partition, as plain data; of nodes in eight bits, which ones."""
     if placement is None:
         return UNTOUCHED
-    return [[c.backend, list(c.sub_graph.inside), [label for label, _ in c.composites]] for c in placement]
+    return [[c.backend, list(c.sub_graph.inside), list(map(_label, c.composites))] for c in placement]
+
+
+def _label(composite: tuple[str, IndexSet]) -> Any:
+    label, nodes = composite
+    return [label, *nodes] if label == INT8 else label
 
 
 def _cover(entrant: Entrant) -> Any:

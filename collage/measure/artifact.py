@@ -27,7 +27,7 @@ from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.from_relax import read_graph
 from collage.graph.index_set import IndexSet
 from collage.graph.sub_graph import SubGraph
-from collage.measure.rounding import rounding_tolerance
+from collage.measure.rounding import label_tolerance, rounding_tolerance
 
 SYMBOL = "collage_candidate"
 
@@ -98,7 +98,11 @@ def prepare(workload: Workload, directory: Path) -> Preparation:
     graph, partition = _partition(workload)
     backend, threads = workload.backend, workload.threads
     library = str(directory / "candidate.so")
-    device, tolerance = backend.device, max(backend.tolerance, rounding_tolerance(workload.module["main"]))
+    device = backend.device
+    rounding = max(
+        rounding_tolerance(workload.module["main"]), label_tolerance(label for label, _ in workload.composites)
+    )
+    tolerance = max(backend.tolerance, rounding)
     if backend.makes_blobs:
         blob = write_blob(backend, partition.function, threads, directory)
         artifact = Artifact(library, blobs=(blob,), device=device, tolerance=tolerance)

@@ -4,6 +4,7 @@ a network goes on with it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import tvm
@@ -11,9 +12,13 @@ from tvm import relax
 
 from collage.frontend.passes.rewriting import bindings
 from collage.opaque import function_of, is_opaque, sub_graphs
+from collage.precision import INT8
 
 #: Of what is quantised to bytes, a few of its 256 steps.
 QUANTISED = 0.03
+#: Of a candidate with products in eight bits: wide enough for a whole network of them, and not for other numbers. How
+#: large the error is, and what it does to the outputs, is measured apart.
+IN_INT8 = 0.25
 
 _RELAX = frozenset(("relax.quantize",))
 
@@ -21,6 +26,11 @@ _RELAX = frozenset(("relax.quantize",))
 def rounding_tolerance(function: Any) -> float:
     """The largest error, relative to the largest value, that quantisation in a Relax function may cost; 0 without."""
     return QUANTISED if any(_quantises(value) for _, value in bindings(function)) else 0.0
+
+
+def label_tolerance(labels: Iterable[str]) -> float:
+    """The same of what is labelled to be in eight bits (`collage.precision.INT8`)."""
+    return IN_INT8 if INT8 in labels else 0.0
 
 
 def _quantises(value: Any) -> bool:

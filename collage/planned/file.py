@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from collage.backends.base import Backend
 from collage.errors import PlanError
 from collage.files import replacing
 from collage.graph.dataflow_graph import DataflowGraph
+from collage.graph.index_set import IndexSet
 from collage.planned.data import PlanData
+from collage.precision import INT8
 
 FORMAT = "collage-plan"
 VERSION = 2
@@ -146,6 +149,28 @@ def check(data: PlanData, graph: DataflowGraph, path: Path) -> None:
         operators = tuple(graph.nodes[i].op for i in partition.nodes)
         if operators != partition.operators:
             raise PlanError(f"{path}: partition {number} holds {list(operators)}, not {list(partition.operators)}")
+
+
+def check_labels(data: PlanData, graph: DataflowGraph, backends: Mapping[str, Backend], path: Path) -> None:
+    """What is labelled in a partition of a graph backend has to be nodes that it can compute in eight bits.
+
+    Raises
+    ------
+    PlanError
+        It is not.
+    """
+    for number, partition in enumerate(data.partitions):
+        backend = backends.get(partition.backend)
+        if backend is None or backend.style != "graph":
+            continue  # a library's labels are its patterns, and it finds out itself
+        where = f"{path}: partition {number}, on {backend.name}"
+        for label, nodes in partition.composites:
+            if label != INT8:
+                raise PlanError(f"{where}: it has no patterns, and {label!r} is none: only {INT8!r} labels its nodes")
+            inside = IndexSet(partition.nodes) & IndexSet(nodes)
+            if wrong := sorted(set(nodes) - set(backend.int8_nodes(graph, inside))):
+                named = ", ".join(f"{i} ({graph.nodes[i].op})" if i in inside else f"{i} (not inside)" for i in wrong)
+                raise PlanError(f"{where}: cannot compute in {INT8}: node {named}; take it out of `composites`")
 
 
 def _finite(value: Any, name: str = "") -> Any:

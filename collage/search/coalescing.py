@@ -22,6 +22,7 @@ from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.index_set import IndexSet
 from collage.graph.quotient import DisjointSets
 from collage.graph.sub_graph import SubGraph, SubGraphConfig
+from collage.precision import INT8
 from collage.rules.base import PartitionRule, PartitionSpec
 from collage.rules.combinators import (
     FilterPartitionRule,
@@ -61,7 +62,7 @@ def coalesced(
     Returns
     -------
     Convex candidates that their backend's rule allows, each of which leaves the quotient acyclic when it replaces its
-    parts; distinct, in a deterministic order. Composites are those of the parts.
+    parts; distinct, in a deterministic order. Composites are those of the parts; what is in eight bits has one label.
     """
     neighbours = _Neighbours(partitioning.candidates)
     seen, takes = set(known), _nodes_taken(known)
@@ -86,7 +87,10 @@ def _nodes_taken(known: Iterable[CandidatePartition]) -> dict[str, int]:
 
 
 def _union(graph: DataflowGraph, backend: str, parts: Sequence[CandidatePartition]) -> CandidatePartition:
-    composites = sorted((c for part in parts for c in part.composites), key=lambda c: (c[1].bits, c[0]))
+    listed = [c for part in parts for c in part.composites]
+    if int8 := reduce(or_, (nodes for label, nodes in listed if label == INT8), IndexSet()):
+        listed = [*(c for c in listed if c[0] != INT8), (INT8, int8)]
+    composites = sorted(listed, key=lambda c: (c[1].bits, c[0]))
     inside = reduce(or_, (part.sub_graph.inside for part in parts))
     return CandidatePartition(SubGraph(graph, inside), backend, tuple(composites))
 

@@ -9,11 +9,16 @@ from typing import Any
 import pytest
 
 from collage.confirm.contest import SEARCHED, UNTOUCHED
-from collage.confirm.run import Contest
+from collage.confirm.run import Contest, cover_of
 from collage.cost import Cost
 from collage.deployed.rivals import Rival
 from collage.errors import CollageError
+from collage.graph.candidates import CandidatePartition
+from collage.graph.index_set import IndexSet
+from collage.graph.sub_graph import SubGraph
+from collage.precision import INT8
 from collage.records import RecordDatabase
+from collage.records.key import digest_of
 from collage.testing.problems import candidate, graph_of, problem_of
 from tests.collage.confirm.races import MadeUpRunner
 
@@ -186,3 +191,19 @@ def test_what_fails_in_the_final_does_not_ship(database: RecordDatabase) -> None
     runner.race = race  # type: ignore[method-assign]
     confirmation = found.decide(ALL, found.trial(ALL))
     assert confirmation.shipped == "y alone" and confirmation.of("y alone").fresh
+
+
+def test_placements_in_eight_bits_differ_by_their_nodes() -> None:
+    """Labels of libraries stand for themselves, as in the records that there are."""
+    plain, first, last, library = (
+        [CandidatePartition(SubGraph(GRAPH, GRAPH.coverable), "x", labels)]
+        for labels in (
+            (),
+            ((INT8, IndexSet([1])),),
+            ((INT8, IndexSet([2])),),
+            (("pattern", IndexSet([1])),),
+        )
+    )
+    covers = [cover_of(each) for each in (plain, first, last, library)]
+    assert covers[1:3] == [[["x", [0, 1, 2], [["int8", 1]]]], [["x", [0, 1, 2], [["int8", 2]]]]]
+    assert covers[3] == [["x", [0, 1, 2], ["pattern"]]] and len({digest_of(each) for each in covers}) == 4

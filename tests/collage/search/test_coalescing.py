@@ -286,3 +286,28 @@ def test_a_native_kernel_grows_through_valid_kernels_only() -> None:
         [("x", NodeKind.INPUT, []), ("relu", E, [0]), ("dense", A, [1]), ("add", B, [1, 2])]
     )
     assert proposed(graph, chosen(graph, ("t", [1]), ("t", [2]), ("t", [3])), NATIVE) == {("t", (2, 3))}
+
+
+def test_unions_have_one_label_of_what_is_in_eight_bits() -> None:
+    """Parts in eight bits and others are joined; a library's patterns keep their labels apart."""
+    graph = unary(5)
+    one, two, three, four, five = graph.coverable
+    parts = [
+        candidate(graph, "g", [one], "int8"),
+        candidate(graph, "g", [two]),
+        candidate(graph, "g", [three], "pattern"),
+        candidate(graph, "g", [four], "pattern"),
+        candidate(graph, "g", [five], "int8"),
+    ]
+    cover = Partitioning(execution_order(graph, parts), Cost(1.0))
+    new = {tuple(c.sub_graph.inside): c.composites for c in coalesced(graph, cover, CandidateSet(parts), GRAPH)}
+    assert new[one, two] == (("int8", IndexSet([one])),)
+    assert new[tuple(graph.coverable)] == (
+        ("pattern", IndexSet([three])),
+        ("pattern", IndexSet([four])),
+        ("int8", IndexSet([one, five])),
+    )
+    wholes = [CandidatePartition(SubGraph(graph, graph.coverable), "g", new[tuple(graph.coverable)])]
+    known = CandidateSet([*parts, *wholes])
+    again = {tuple(c.sub_graph.inside) for c in coalesced(graph, cover, known, GRAPH)}
+    assert tuple(graph.coverable) not in again, "what is known is not proposed once more"

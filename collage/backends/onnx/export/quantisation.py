@@ -8,6 +8,7 @@ output channel. What is beyond the range is saturated.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from collage.backends.onnx.export.conversion import Conversion, Converter
+from collage.backends.onnx.export.conversion import Conversion, Converter, Unsupported
 from collage.backends.onnx.export.graph import GraphBuilder, Value
 from collage.precision import UNKNOWN, Range
 
@@ -47,19 +48,29 @@ CONVERTERS: dict[str, Converter] = {"relax.quantize": _quantize, "relax.dequanti
 _PRODUCTS = {**{f"relax.nn.conv{n}d": 0 for n in (1, 2, 3)}, "relax.matmul": 1}
 #: What data range over where nobody calibrated: latency does not depend on it.
 _ANY: Range = (-4.0, 4.0)
-#: Steps of uint8 and of symmetric int8, and the least scale: of what is always zero.
-_UINT8, _INT8, _LEAST = 255, 127, 1e-8
+#: Steps of uint8 and of symmetric int8.
+_UINT8, _INT8 = 255, 127
+#: The least scale: a product of two of them, and its reciprocal, are numbers of float32.
+_LEAST = 1e-15
+#: So many products of bytes add up to a number of int32, whatever they are.
+_MAX_TERMS = (2**31 - 1) // (_UINT8 * _INT8)
 
 
 def takes_int8(expr: Any) -> bool:
-    """Whether a call is a product of float32 with constant weights, which can be written in eight bits."""
+    """Whether a call is a product of float32 with constant weights, which can be written in eight bits: the weights are
+    finite, and sums do not overflow.
+    """
     if not isinstance(expr, relax.Call) or getattr(expr.op, "name", "") not in _PRODUCTS:
         return False
     data, weights = expr.args[:2]
     dtypes = {str(getattr(value.ty, "dtype", "")) for value in (data, weights, expr)}
     if dtypes != {"float32"} or not isinstance(weights, tvm.ir.GenericConst):
         return False
-    return expr.op.name != "relax.matmul" or (len(weights.ty.shape) == 2 and len(data.ty.shape) >= 2)
+    if expr.op.name == "relax.matmul" and (len(weights.ty.shape) != 2 or len(data.ty.shape) < 2):
+        return False
+    values = np.from_dlpack(weights.value)
+    channels = values.shape[_PRODUCTS[expr.op.name]]
+    return 0 < values.size <= _MAX_TERMS * channels and bool(np.isfinite(values.max()) and np.isfinite(values.min()))
 
 
 @dataclass(frozen=True)
@@ -83,6 +94,8 @@ class Int8Conversion(Conversion):
 
 def _quantised_data(graph: GraphBuilder, name: Value, ends: Range) -> Value:
     """The data after quantisation; readers of one value share it."""
+    if not all(map(math.isfinite, ends)):
+        raise Unsupported("its data were not finite in calibration: it cannot be in eight bits")
     low, high = _ANY if ends == UNKNOWN else (min(ends[0], 0.0), max(ends[1], 0.0))  # padding is exact
     scale = np.float32(max((high - low) / _UINT8, _LEAST))
     zero = np.uint8(np.clip(np.rint(-low / scale), 0, _UINT8))
@@ -100,10 +113,8 @@ def _quantised_weights(graph: GraphBuilder, name: Value, weights: np.ndarray | N
 
     def write() -> Value:
         others = tuple(i for i in range(weights.ndim) if i != axis)
-        finite = np.where(np.isfinite(weights), weights, 0.0)
-        largest = np.abs(finite).max(axis=others, keepdims=True)
-        scale = np.maximum(largest / _INT8, _LEAST).astype(np.float32)
-        steps = np.clip(np.rint(finite / scale), -_INT8, _INT8).astype(np.int8)
+        scale = np.maximum(np.abs(weights).max(axis=others, keepdims=True) / _INT8, _LEAST).astype(np.float32)
+        steps = np.clip(np.rint(weights / scale), -_INT8, _INT8).astype(np.int8)
         zeros = np.zeros(scale.size, dtype=np.int8)
         scales = graph.constant(scale.reshape(-1))
         return graph.emit("DequantizeLinear", graph.constant(steps), scales, graph.constant(zeros), axis=axis)
