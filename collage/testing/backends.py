@@ -9,6 +9,7 @@ import pickle
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, get_args
 
@@ -17,6 +18,7 @@ import pytest
 import tvm
 import tvm_ffi
 
+from collage.accuracy.calibration import calibrated
 from collage.backends.base import Availability, Backend, Style
 from collage.backends.native import native_backend
 from collage.compile.build import build
@@ -31,6 +33,7 @@ from collage.measure.artifact import prepare
 from collage.measure.check import WRONG, wrong_numbers
 from collage.measure.reference import ReferenceRun
 from collage.measure.workloads import WorkloadFactory
+from collage.precision import INT8
 from collage.records.key import canonical_json
 from collage.rules.base import PartitionSpec
 from collage.rules.host import runs_on_host
@@ -42,6 +45,8 @@ from collage.testing.networks import NETWORKS, Network
 from collage.testing.problems import has_cycle
 
 _TOLERANCE = 1e-4
+#: Relative L2 error of a small network with all products in eight bits.
+_INT8_ERROR = 0.05
 
 
 class BackendConformance(ABC):
@@ -162,7 +167,27 @@ class BackendConformance(ABC):
         fresh.run("collage.testing.deployed_process", paths)
         with np.load(paths[2]) as data:
             outputs = [data[name] for name in data.files]
-        assert wrong_numbers(outputs, list(subject.run.outputs), _TOLERANCE) is None
+        assert wrong_numbers(outputs, list(subject.run.outputs), max(_TOLERANCE, backend.tolerance)) is None
+
+    def test_products_in_eight_bits_are_near_the_reference(self, tmp_path: Path) -> None:
+        """All of the network and the candidate that have most of them: near enough, and not what it is without."""
+        backend = self.available()
+        plain = [s for s in map(Subject, (make() for make in self.networks.values())) if _in_int8(backend, s)]
+        if not plain:
+            return
+        subject = max(plain, key=lambda s: len(_in_int8(backend, s)[0].composites[0][1])).calibrated()
+        chosen = max(_in_int8(backend, subject), key=lambda c: len(c.composites[0][1]))
+        workloads = [subject.factory(backend).of(c) for c in (replace(chosen, composites=()), chosen)]
+        artifacts = [prepare(w, tmp_path / str(i)).artifact for i, w in enumerate(workloads)]
+        one, other = (Path(artifact.blobs[0].path).read_bytes() for artifact in artifacts)
+        assert one != other, f"{chosen} is not in eight bits"
+        native = native_backend(backend.device)
+        backends = {native.name: native, backend.name: backend}
+        cover = execution_order(subject.graph, [chosen, *subject.rest(chosen, native.name)])
+        compiled = build(apply(subject.module, subject.graph, cover, backends), backends.values(), threads=1)
+        (exact,) = subject.run.outputs
+        error = np.linalg.norm(np.asarray(compiled(*subject.run.inputs)) - exact) / np.linalg.norm(exact)
+        assert error < _INT8_ERROR, f"{chosen} is off by {error:.1%}"
 
     def _subject(self) -> tuple[Backend, Subject]:
         """The backend, and the network of which it takes most nodes at once."""
@@ -181,6 +206,10 @@ class Subject:
         self.graph = read_graph(module)
         self.run = ReferenceRun(module, self.graph, threads=1)
 
+    def calibrated(self) -> Subject:
+        """The same with the ranges of its own run."""
+        return Subject(calibrated(self.module, self.graph, [self.run]))
+
     def factory(self, backend: Backend) -> WorkloadFactory:
         return WorkloadFactory(self.module, self.graph, {backend.name: backend}, 1, self.run.values)
 
@@ -194,6 +223,12 @@ def claims(backend: Backend, subject: Subject) -> list[CandidatePartition]:
     """What the backend would take of a network."""
     rule = backend.rule()
     return rule.all_candidates(subject.graph, PartitionSpec(rule, backend.name))
+
+
+def _in_int8(backend: Backend, subject: Subject) -> list[CandidatePartition]:
+    """What the backend would take of a network with products in eight bits, all of which are labelled."""
+    found = ((c, backend.int8_nodes(subject.graph, c.sub_graph.inside)) for c in claims(backend, subject))
+    return [replace(c, composites=((INT8, nodes),)) for c, nodes in found if nodes and backend.style == "graph"]
 
 
 def distinct(backend: Backend, subject: Subject) -> list[CandidatePartition]:

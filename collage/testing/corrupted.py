@@ -23,6 +23,10 @@ class CorruptedBackend(Backend):
         self.name = original.name  # type: ignore[misc]
         self.device = original.device  # type: ignore[misc]
 
+    @property
+    def tolerance(self) -> float:
+        return self.original.tolerance
+
     def availability(self) -> Availability:
         return self.original.availability()
 

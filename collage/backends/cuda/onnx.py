@@ -18,5 +18,9 @@ class CudaOnnxBackend(CudaBackend, OnnxBackend):
     def refusal(self, node: Any) -> str | None:
         return half_precision.refusal(node)
 
+    def takes_int8(self, node: Any) -> bool:
+        """None: what has its channels last is rearranged, and TensorRT wants data without a zero."""
+        return False
+
     def export(self, function: Any) -> ModelProto:
         return half_precision.export_any_float(function, str(function.attrs["global_symbol"]))

@@ -11,14 +11,16 @@ from collage.backends.base import Availability, Backend
 from collage.backends.onednn import OneDNNBackend
 from collage.backends.onnx.onnxruntime import ONNXRuntimeBackend
 from collage.backends.onnx.openvino import OpenVINOBackend
+from collage.backends.onnx.openvino_bf16 import OpenVINOBf16Backend
 from collage.backends.tvm.backend import TVMBackend
 from collage.backends.winograd import WinogradBackend
 from collage.errors import CodegenError
 from collage.graph.candidates import CandidatePartition
 from collage.graph.dataflow_graph import DataflowGraph
+from collage.precision import INT8_POSITIONS, INT8_RANGES
 from collage.rules.base import PartitionRule, PartitionSpec, candidate_of
 from collage.testing import BackendConformance
-from collage.testing.networks import Network, attention, look_up, one_operator
+from collage.testing.networks import Network, attention, convolutions, look_up, one_operator
 from tests.collage.testing.running import failure
 from tests.e2e import faulty
 
@@ -32,6 +34,11 @@ class TestTVM(BackendConformance):
 class TestOpenVINO(BackendConformance):
     def make(self) -> Backend:
         return OpenVINOBackend()
+
+
+class TestOpenVINOBf16(BackendConformance):
+    def make(self) -> Backend:
+        return OpenVINOBf16Backend()
 
 
 class TestONNXRuntime(BackendConformance):
@@ -135,6 +142,22 @@ class RefusesSome(ONNXRuntimeBackend):
         return super().engine_blob(function)
 
 
+class IgnoresLabels(ONNXRuntimeBackend):
+    """Computes in float32 what is to be in eight bits."""
+
+    def engine_blob(self, function: Any) -> bytes:
+        return super().engine_blob(function.without_attr(INT8_POSITIONS))
+
+
+class WrongRanges(ONNXRuntimeBackend):
+    """Saturates nearly everything."""
+
+    def engine_blob(self, function: Any) -> bytes:
+        if function.attrs and INT8_RANGES in function.attrs:
+            function = function.with_attr(INT8_RANGES, [0.2 * float(end) for end in function.attrs[INT8_RANGES]])
+        return super().engine_blob(function)
+
+
 class EngineOfTheCompiler(ONNXRuntimeBackend):
     """Works where it was built, and nowhere else."""
 
@@ -146,8 +169,11 @@ NETWORKS_OF: dict[type[Backend], dict[str, Network]] = {
     RefusesSome: {"attention": attention, "one_operator": one_operator},
     NotConvex: {"look_up": look_up},
     FindsAnother: {"look_up": look_up},
+    IgnoresLabels: {"convolutions": convolutions},
+    WrongRanges: {"convolutions": convolutions},
 }
 RIGHT = "test_every_candidate_gives_the_right_numbers_or_is_refused"
+EIGHT_BITS = "test_products_in_eight_bits_are_near_the_reference"
 VALID = "test_the_rule_gives_valid_candidates_and_each_once"
 BROKEN: list[tuple[type[Backend], str, str]] = [
     (faulty.GivesWrongNumbers, RIGHT, "wrong result"),
@@ -164,6 +190,8 @@ BROKEN: list[tuple[type[Backend], str, str]] = [
     (ConfiguredByObjects, "test_what_records_are_keyed_by_is_text_and_stays", "cannot hold a value of type object"),
     (NotPicklable, "test_can_be_pickled", "pickle"),
     (OtherBlobs, "test_code_generation_is_deterministic", "AssertionError"),
+    (IgnoresLabels, EIGHT_BITS, "is not in eight bits"),
+    (WrongRanges, EIGHT_BITS, "is off by"),
     (EngineOfTheCompiler, "test_an_exported_model_runs_in_a_fresh_process", "collage_module_that_is_only_here"),
 ]
 
