@@ -87,7 +87,7 @@ class Frontier:
         return max(values, default=0.0)
 
     def gap(self, max_error: float) -> float:
-        """How much slower, relatively, the best cover is than the bound; infinite where there is no cover, or no bound."""
+        """How much slower, relatively, the best cover is than the bound; infinite without a cover or a bound."""
         best, bound = self.best(max_error), self.bound(max_error)
         if best is None:
             return math.inf

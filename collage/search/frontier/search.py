@@ -55,7 +55,7 @@ def frontier(
         return math.inf if budget_s is None else budget_s - (time.monotonic() - started)
 
     hull = Hull(searcher, problem, SquaredErrors(squared_error), backends, time_left)
-    # Bounds are of the final candidates: first all is joined that can be, then what was proven of fewer is proven again.
+    # First all is joined that can be; then what was proven of fewer candidates is proven again.
     for joining in (True, False):
         hull.find_ends(joining)
         for limit in limits:
