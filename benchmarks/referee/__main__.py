@@ -27,7 +27,7 @@ from benchmarks.referee.verdict import BESIDE, Verdict, judge
 
 #: What a rival of this name needs.
 _MODULES = {"torch.compile": "torch", "openvino-default": "openvino"}
-RIVALS = tuple(kind for kind in KINDS if kind not in ("collage", "onnxruntime-plain"))
+RIVALS = tuple(kind for kind in KINDS if kind not in ("collage", "onnxruntime-plain", "openvino-bf16"))
 
 
 def installed(kinds: Sequence[str] = RIVALS) -> list[str]:

@@ -27,7 +27,7 @@ def random_inputs(model: ModelProto, seed: int = 0) -> dict[str, NDArray[Any]]:
     """
     rng = np.random.default_rng(seed)
     weights = {tensor.name for tensor in model.graph.initializer}
-    rows = _table_rows(model)
+    rows = table_rows(model)
     arrays: dict[str, NDArray[Any]] = {}
     for value in model.graph.input:
         if value.name in weights:
@@ -49,7 +49,7 @@ def random_inputs(model: ModelProto, seed: int = 0) -> dict[str, NDArray[Any]]:
     return arrays
 
 
-def _table_rows(model: ModelProto) -> dict[str, int]:
+def table_rows(model: ModelProto) -> dict[str, int]:
     """How many rows the smallest table has that is indexed by a value, for each such value."""
     tables = {tensor.name: tensor.dims[0] for tensor in model.graph.initializer if tensor.dims}
     rows: dict[str, int] = {}
