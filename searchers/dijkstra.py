@@ -9,15 +9,18 @@ Where costs are expensive, `costing="lazy"` asks only for those that may still m
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
 from collage.errors import CollageError, NoCoverError
-from collage.graph.candidates import HOST, CandidatePartition
+from collage.graph.candidates import HOST, CandidatePartition, covered
 from collage.search import Partitioning, Searcher, SearchProblem
+from collage.search.limit import Limit, WithinLimit
 from searchers.cover_search.bounds import node_shares
+from searchers.cover_search.label_search import LabelSearch
 from searchers.cover_search.layered_search import Budget, LayeredSearch, Outcome
 from searchers.cover_search.moves import Moves, make_moves
 from searchers.cover_search.objective import Objective, make_objective
@@ -27,6 +30,9 @@ from searchers.lazy.predicted_bounds import PredictedBounds
 
 #: Partial covers kept per layer when looking for what else might be costed: no answer depends on it.
 _EXPLORING_WIDTH = 4
+
+#: A limit is so many powers of two of the units that are counted; and a picosecond, where a unit has a price.
+_UNITS, _FINER = 44, 32
 
 
 class DijkstraSearcher(Searcher):
@@ -87,6 +93,32 @@ class DijkstraSearcher(Searcher):
         moves = make_moves(problem.graph, objective)
         outcome = LayeredSearch(moves, self._budget(problem), problem.progress).run()
         return self._answer(problem, objective, moves, outcome)
+
+    def search_within(self, problem: SearchProblem, limit: Limit) -> WithinLimit:
+        """Labels of two dimensions over the same states (`searchers.cover_search.label_search`), of what is costed."""
+        allowed = [c for c in problem.candidates if limit.used(c) <= limit.most and math.isfinite(limit.used(c))]
+        if problem.nodes - covered(allowed):
+            return WithinLimit(None, limit.below)
+        known = {c: cost for c in allowed if (cost := problem.known(c)) is not None and not cost.is_unknown}
+        complete = len(known) == len(allowed)
+        if problem.nodes - covered(c for c, cost in known.items() if cost.is_finite):
+            return WithinLimit(None, limit.below if complete else 0.0)
+        objective = make_objective(problem, list(known), list(known.values())).finer(_FINER)
+        exponent = math.frexp(limit.most)[1] - _UNITS if 0 < limit.most < math.inf else 0
+        # Whole units, rounded down: what is within the limit stays so.
+        used = [math.floor(math.ldexp(limit.used(c), -exponent)) for c in objective.candidates]
+        most = sum(used) if math.isinf(limit.most) else math.floor(math.ldexp(limit.most, -exponent))
+        price = objective.packed_price(limit.price, exponent)
+        below = None if math.isinf(limit.below) else objective.packed(limit.below)
+        moves = make_moves(problem.graph, objective, used)
+        outcome = LabelSearch(moves, price, most, below, self._budget(problem), problem.progress).run()
+        chosen = [objective.candidates[i] for i in outcome.chosen]
+        found = problem.partitioning(chosen) if chosen else None
+        bound = limit.below if found is None else min(limit.below, found.cost.seconds)
+        if not outcome.exact:
+            proven = 0 if outcome.lower_bound is None else outcome.lower_bound - price * most
+            bound = min(bound, objective.seconds(proven))
+        return WithinLimit(found, bound if complete else 0.0)
 
     def search_lazily(self, problem: SearchProblem, costs: LazyCosts) -> Partitioning:
         """The best cover, with no more costed than is needed to know it, if the bounds of `costs` hold; then the best

@@ -14,6 +14,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 from collage.plugins import Parameterised
+from collage.search.limit import Limit, WithinLimit
 from collage.search.partitioning import Partitioning
 from collage.search.problem import SearchProblem
 
@@ -30,3 +31,9 @@ class Searcher(Parameterised, ABC):
         NoCoverError
             No cover of finite cost exists; the message names the nodes that no backend can run.
         """
+
+    def search_within(self, problem: SearchProblem, limit: Limit) -> WithinLimit | None:
+        """A cover of small cost within a limit, and a bound of all such covers; None, as here, if the searcher has no
+        search of this kind. Candidates that are not costed need not be looked at, and then nothing is proven.
+        """
+        return None

@@ -43,7 +43,7 @@ _NARROW = 2
 _SWEEPS, _MOST_SWEEPS, _WORTH = 4, 24, 64
 
 #: How many states are expanded between two looks at the budget.
-_CHECK_EVERY = 256
+CHECK_EVERY = 256
 #: A beam in which every state came to a dead end is widened by this factor until there is a cover, and so many times
 #: whatever the budget says: an answer that is late is better than none.
 _WIDENING, _WIDENINGS = 4, 4
@@ -240,7 +240,7 @@ class LayeredSearch:
                 states, beyond = self._best_of(position, states, width)
                 cut = beyond if cut is None or (beyond is not None and beyond < cut) else cut
             for done, state in enumerate(states):
-                if done % _CHECK_EVERY == 0 and not must_end and self._budget.spent:
+                if done % CHECK_EVERY == 0 and not must_end and self._budget.spent:
                     left = [state[4] for state in states[done:]]
                     left.extend(state[4] for later in layers for state in later.values())
                     return covers.bound + min(left if cut is None else [*left, cut])

@@ -7,7 +7,7 @@ nodes is a five-bit number wherever in the network it lies, and the search never
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
@@ -37,6 +37,8 @@ class Move(NamedTuple):
         Index into `Moves.backends`.
     candidate
         Index into `Objective.candidates`.
+    used
+        What it takes of a limit (`searchers.cover_search.label_search`).
     into, edges
         Edges whose reader is inside, and edges that leave it, where bytes cost something. Edges are numbered by reader;
         bit 0 is the first one into the first position.
@@ -54,6 +56,7 @@ class Move(NamedTuple):
     above: int
     backend: int
     candidate: int
+    used: int = 0
     into: int = 0
     edges: int = 0
     leaving: tuple[tuple[int, int], ...] = ()
@@ -149,15 +152,17 @@ class Moves:
         return tuple(map(tuple, found))
 
 
-def make_moves(graph: DataflowGraph, objective: Objective) -> Moves:
-    """Lay the candidates out over a search order. Candidates that could never be in an acyclic cover are left out."""
+def make_moves(graph: DataflowGraph, objective: Objective, used: Sequence[int] | None = None) -> Moves:
+    """Lay the candidates out over a search order. Candidates that could never be in an acyclic cover are left out, and
+    those than which another of the same nodes and backend costs, and uses (`Move.used`, by candidate), no more.
+    """
     order = search_order(graph)
     position = {node: p for p, node in enumerate(order)}
     before = [tuple(dict.fromkeys(position[i] for i in graph.nodes[node].inputs if i in position)) for node in order]
     backends = tuple(dict.fromkeys(c.backend for c in objective.candidates))
     number = {name: i for i, name in enumerate(backends)}
     transitions, carried = tables(objective, backends, order)
-    starting: list[dict[tuple[int, int], Move]] = [{} for _ in order]
+    starting: list[dict[tuple[int, int], list[Move]]] = [{} for _ in order]
     for index, candidate in enumerate(objective.candidates):
         inside = candidate.sub_graph.inside
         members = sorted(position[i] for i in inside)
@@ -169,17 +174,25 @@ def make_moves(graph: DataflowGraph, objective: Objective) -> Moves:
             continue  # not convex: a path leaves it and comes back
         feeds = _bits((position[i] for i in boundary.outputs), first)
         backend = number[candidate.backend]
-        move = Move(objective.weights[index], nodes, feeds, wants, above, backend, index)
-        # Without transitions it does not matter which backend ran a node: one move per set of nodes is enough.
+        uses = 0 if used is None else used[index]
+        move = Move(objective.weights[index], nodes, feeds, wants, above, backend, index, uses)
+        # Without transitions it does not matter which backend ran a node: one set of moves per set of nodes is enough.
         key = (nodes, backend if transitions or objective.crossings is not None else -1)
-        known = starting[first].get(key)
-        if known is None or move.weight < known.weight:
-            starting[first][key] = move
+        starting[first].setdefault(key, []).append(move)
+    found = tuple(tuple(move for equal in of_first.values() for move in _efficient(equal)) for of_first in starting)
     host = number.get(HOST, -1)
-    on_host = tuple(any(move.backend == host and host >= 0 for move in moves.values()) for moves in starting)
-    found = tuple(tuple(moves.values()) for moves in starting)
+    on_host = tuple(any(move.backend == host and host >= 0 for move in moves) for moves in found)
     crossing = _crossing(graph, objective, backends, order, on_host)
     return with_edges(Moves(order, found, tuple(before), backends, transitions, carried, host, on_host, crossing))
+
+
+def _efficient(moves: Sequence[Move]) -> list[Move]:
+    """Those than which no other weighs and uses no more; of equal ones the first."""
+    kept: list[Move] = []
+    for move in sorted(moves, key=lambda move: (move.weight, move.used)):
+        if not kept or move.used < kept[-1].used:
+            kept.append(move)
+    return kept
 
 
 def _crossing(
@@ -228,6 +241,12 @@ def tables(
     transitions = tuple(tuple(objective.transitions.get((a, b), 0) for b in backends) for a in backends)
     cost = bytes_cost or any(any(row) for row in transitions)
     return transitions if cost else (), carried if bytes_cost else ()
+
+
+def with_weights(moves: Moves, weigh: Callable[[Move], int]) -> Moves:
+    """The same with other weights."""
+    weighed = (tuple(move._replace(weight=weigh(move)) for move in of_position) for of_position in moves.starting)
+    return replace(moves, starting=tuple(weighed))
 
 
 def with_edges(moves: Moves) -> Moves:

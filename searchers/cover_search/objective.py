@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import permutations
 
 from collage.cost import Cost
@@ -74,6 +74,26 @@ class Objective:
     def seconds(self, value: int) -> float:
         """The cost of a packed value, in seconds, rounded down to a picosecond; zero for values below zero."""
         return (max(value, 0) >> self.cost_shift) / _PER_SECOND
+
+    def finer(self, bits: int) -> Objective:
+        """The same in units that are so many powers of two smaller."""
+        return replace(
+            self,
+            weights=tuple(weight << bits for weight in self.weights),
+            relaxed=tuple(weight << bits for weight in self.relaxed),
+            transitions={pair: t << bits for pair, t in self.transitions.items()},
+            carried={pair: tuple(t << bits for t in values) for pair, values in self.carried.items()},
+            copies={pair: tuple(t << bits for t in values) for pair, values in self.copies.items()},
+            cost_shift=self.cost_shift + bits,
+        )
+
+    def packed(self, seconds: float) -> int:
+        """The packed value of a cost, in whole picoseconds."""
+        return _picoseconds(seconds) << self.cost_shift
+
+    def packed_price(self, price: float, exponent: int) -> int:
+        """The packed value of 2**exponent units at this price in seconds per unit."""
+        return max(0, math.floor(math.ldexp(price * _PER_SECOND, exponent + self.cost_shift)))
 
     def paid(self, chosen: Sequence[CandidatePartition]) -> int:
         """Packed value of the transitions of an acyclic cover, and of its copies between devices."""

@@ -48,6 +48,8 @@ class Hull:
     ----------
     problem
         With all candidates that came up.
+    errors
+        Of its candidates.
     points
         Covers found, distinct.
     """
@@ -63,7 +65,7 @@ class Hull:
         self.problem = problem
         self.points: list[FrontierPoint] = []
         self._searcher = searcher
-        self._errors = errors
+        self.errors = errors
         self._backends = backends
         self._time_left = time_left
         #: price -> the dual's value, and how many candidates it is for
@@ -92,7 +94,7 @@ class Hull:
             if self._unknown_at(0.0):
                 self._search_at(0.0, joining)
         except NoCoverError:
-            if all(math.isfinite(self._errors.of(c)) for c in self.problem.candidates):
+            if all(math.isfinite(self.errors.of(c)) for c in self.problem.candidates):
                 raise
             return  # what is not allowed was needed
         if self._without_error is not None and self._without_error[1] == len(self.problem.candidates):
@@ -101,6 +103,7 @@ class Hull:
             found = self._search(lambda seconds, error: seconds, joining, most=0.0)
             self._without_error = max(0.0, found.lower_bound), len(self.problem.candidates)
         except CollageError:  # every cover has an error, or the searcher came to a dead end
+            self._without_error = 0.0, len(self.problem.candidates)
             if not any(point.squared_error == 0 for point in self.points):
                 self._find_least_error()
 
@@ -137,7 +140,7 @@ class Hull:
 
     def _find_least_error(self) -> None:
         """A cover of least error; its latency, and what it costs to change the backend, are left out."""
-        errors = [self._errors.of(c) for c in self.problem.candidates]
+        errors = [self.errors.of(c) for c in self.problem.candidates]
         greatest = max(error for error in errors if math.isfinite(error))
         try:
             self._search(lambda seconds, error: error / greatest, joining=False, transitions=False)
@@ -159,8 +162,8 @@ class Hull:
         problem = self.problem
         posed = replace(
             problem,
-            candidates=CandidateSet(c for c in problem.candidates if self._errors.of(c) <= most),
-            cost_table=PricedCosts(problem.cost_table, self._errors, weigh),
+            candidates=CandidateSet(c for c in problem.candidates if self.errors.of(c) <= most),
+            cost_table=PricedCosts(problem.cost_table, self.errors, weigh),
             latency_table=LatencyTable(),  # runs end to end know nothing of prices
             transitions=problem.transitions if transitions else {},
             crossings=problem.crossings if transitions else None,
@@ -189,7 +192,7 @@ class Hull:
 
     def _add_point(self, found: Partitioning) -> None:
         chosen = self.problem.partitioning(found.candidates, notes=found.notes)
-        point = FrontierPoint(chosen, self._errors.total(chosen.candidates))
+        point = FrontierPoint(chosen, self.errors.total(chosen.candidates))
         if all(set(point.partitioning.candidates) != set(known.partitioning.candidates) for known in self.points):
             self.points.append(point)
 

@@ -76,15 +76,27 @@ class Frontier:
 
     def best(self, max_error: float) -> FrontierPoint | None:
         """The fastest cover found within a budget; None when none was found."""
-        limit = allowed(max_error)
+        return self.within(allowed(max_error))
+
+    def within(self, squared_error: float) -> FrontierPoint | None:
+        """The fastest cover found of at most this squared error."""
+        limit = squared_error * (1.0 + _ROUNDING)
         return next((point for point in reversed(self.points) if point.squared_error <= limit), None)
 
     def bound(self, max_error: float) -> float:
         """Seconds: no cover within the budget is faster. Infinite when it is proven that there is none."""
-        limit = allowed(max_error)
-        values = [seconds for squared_error, seconds in self.proven if limit <= squared_error]
-        values += [value - price * limit if price else value for price, value in self.duals]
+        return self.bound_within(allowed(max_error))
+
+    def bound_within(self, squared_error: float) -> float:
+        """Seconds: no cover of at most this squared error is faster."""
+        values = [seconds for limit, seconds in self.proven if squared_error <= limit]
+        values += [_dual(price, value, squared_error) for price, value in self.duals]
         return max(values, default=0.0)
+
+    def price(self, squared_error: float) -> float:
+        """The price of the dual that proves most of covers of at most this squared error."""
+        best = max(self.duals, key=lambda dual: _dual(dual[0], dual[1], squared_error), default=(0.0, 0.0))
+        return best[0]
 
     def gap(self, max_error: float) -> float:
         """How much slower, relatively, the best cover is than the bound; infinite without a cover or a bound."""
@@ -103,6 +115,10 @@ class Frontier:
         """What either says, of the same candidates, costs and errors."""
         duals = tuple(sorted({*self.duals, *other.duals}))
         return Frontier(efficient([*self.points, *other.points]), duals, tuple(sorted({*self.proven, *other.proven})))
+
+
+def _dual(price: float, value: float, squared_error: float) -> float:
+    return value - price * squared_error if price else value
 
 
 def efficient(points: Iterable[FrontierPoint]) -> tuple[FrontierPoint, ...]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from collage.backends.base import Backend
 from collage.search.frontier.errors import SquaredError, SquaredErrors
+from collage.search.frontier.gaps import closed
 from collage.search.frontier.hull import Hull
 from collage.search.frontier.points import Frontier, allowed
 from collage.search.problem import SearchProblem
@@ -60,4 +62,7 @@ def frontier(
         hull.find_ends(joining)
         for limit in limits:
             hull.approach(limit, joining)
-    return hull.frontier
+    found = closed(searcher, hull.problem, hull.errors, hull.frontier, limits, time_left)
+    fastest = found.bound(math.inf)
+    points = [replace(p, partitioning=replace(p.partitioning, lower_bound=fastest)) for p in found.points]
+    return replace(found, points=tuple(points))
