@@ -23,7 +23,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from collage.cost import PREDICTED, Cost
+from collage.cost import Cost
 from collage.estimate import CostEstimator, Workload
 from collage.measure.protocol import Protocol
 from collage.progress import Reporter
@@ -33,8 +33,9 @@ from collage.runtime.device_info import DeviceInfo
 from collage.transition import Pair, Transition
 from estimators.cached import CachedEstimator
 from estimators.cost_model.model import CostModel
+from estimators.cost_model.names import model_name
 from estimators.cost_model.shipped import nearest
-from estimators.learned import LearnedEstimator
+from estimators.learned import LearnedEstimator, NothingKnown
 from estimators.measured import MeasuredEstimator
 
 #: How many workloads a model of another machine is adapted by, about; and by how many at least.
@@ -198,7 +199,7 @@ class ActiveEstimator(CostEstimator):
 
     @cached_property
     def learned_(self) -> LearnedEstimator:
-        return LearnedEstimator(self.model, fallback=_NothingKnown(), device=self.device)
+        return LearnedEstimator(self.model, fallback=NothingKnown(), device=self.device)
 
     @cached_property
     def _unrecorded(self) -> set[_Key]:
@@ -213,7 +214,7 @@ class ActiveEstimator(CostEstimator):
     def _adapted(self, workloads: Sequence[Workload]) -> LearnedEstimator:
         """What predicts these workloads. Some are measured for it where the model is of another machine."""
         backends = tuple(sorted({workload.backend.name for workload in workloads}))
-        learned = LearnedEstimator(self.model, _NothingKnown(), self.device, backends)
+        learned = LearnedEstimator(self.model, NothingKnown(), self.device, backends)
         if not workloads or learned.foreign_ is None:
             return learned
         model, state = learned.model_, self.budget_
@@ -229,7 +230,7 @@ class ActiveEstimator(CostEstimator):
             return learned
         state.adapted = True
         fingerprint, described = learned.foreign_
-        return LearnedEstimator(model.adapted(finite, fingerprint, described), _NothingKnown(), fingerprint)
+        return LearnedEstimator(model.adapted(finite, fingerprint, described), NothingKnown(), fingerprint)
 
     def _measure(self, chosen: Mapping[_Key, Workload]) -> dict[_Key, Cost]:
         if not chosen:
@@ -314,7 +315,7 @@ def calibration_set(model: CostModel, workloads: Sequence[Workload]) -> list[Wor
     """About `CALIBRATION` workloads that the model knows, of all sizes: structures, evenly spaced by their predicted
     latency, each on every backend that takes it, so that they are measured side by side.
     """
-    known = [w for w in dict.fromkeys(workloads) if w.backend.name in model.backends_]
+    known = [w for w in dict.fromkeys(workloads) if model_name(w) in model.backends_]
     structures: dict[str, list[Workload]] = {}
     smallest: dict[str, float] = {}
     for workload, seconds in zip(known, model.predict(known).tolist(), strict=True):
@@ -324,11 +325,6 @@ def calibration_set(model: CostModel, workloads: Sequence[Workload]) -> list[Wor
     count = min(len(ordered), math.ceil(CALIBRATION * len(ordered) / max(1, len(known))))
     places = {round(i * (len(ordered) - 1) / max(1, count - 1)) for i in range(count)}
     return [workload for place in sorted(places) for workload in structures[ordered[place]]]
-
-
-class _NothingKnown(CostEstimator):
-    def estimate(self, workloads: Sequence[Workload]) -> list[Cost]:
-        return [Cost.unknown(f"{PREDICTED}: nothing, of backend {w.backend.name}") for w in workloads]
 
 
 def _key(workload: Workload) -> _Key:

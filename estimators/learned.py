@@ -25,7 +25,15 @@ from collage.records import Record, RecordDatabase
 from collage.records.key import Device
 from collage.runtime.device_info import DeviceInfo, describe_device
 from estimators.cost_model.model import CostModel
+from estimators.cost_model.names import model_name
 from estimators.cost_model.shipped import nearest, shipped
+
+
+class NothingKnown(CostEstimator):
+    """Every cost is Unknown: of what no model has learned from."""
+
+    def estimate(self, workloads: Sequence[Workload]) -> list[Cost]:
+        return [Cost.unknown(f"{PREDICTED}: nothing, of backend {model_name(w)}") for w in workloads]
 
 
 class LearnedEstimator(Trainable):
@@ -37,7 +45,8 @@ class LearnedEstimator(Trainable):
         A fitted `CostModel`, or the path of a saved one, of this machine; None is the one that ships with Collage for
         this machine, or for the one that is most like it.
     fallback
-        Asked for the workloads of backends that the model knows nothing of; None makes those an error.
+        Asked for the workloads of backends that the model knows nothing of, and for those with products in eight bits
+        where it has not learned from such; None makes the former an error, and the latter Unknown.
     device
         The machine (or its fingerprint) to predict for; None is this one.
     backends
@@ -87,7 +96,12 @@ class LearnedEstimator(Trainable):
                 f"the cost model is of device {model.device_} and this is {self.foreign_[0]}: train one on records of "
                 "this machine, or adapt it to a few of them (`collage train LOGS -o cost.json --calibrate MODEL`)"
             )
-        known = [i for i, w in enumerate(workloads) if w.backend.name in model.backends_ or self.fallback is None]
+        # Of a backend that nobody knows there is no plan; of one that is known in float32, what to measure.
+        known = [
+            i
+            for i, w in enumerate(workloads)
+            if model_name(w) in model.backends_ or (self.fallback is None and w.backend.name not in model.backends_)
+        ]
         costs: dict[int, Cost] = {}
         asked = [workloads[i] for i in known]
         if asked:
@@ -96,8 +110,9 @@ class LearnedEstimator(Trainable):
                 # The interval is symmetric in the logarithm: its geometric middle is the prediction.
                 costs[i] = Cost(float((low * high) ** 0.5), float(high - low) / 2, 0, PREDICTED)
         rest = [i for i in range(len(workloads)) if i not in costs]
-        if rest and self.fallback is not None:
-            costs.update(zip(rest, self.fallback.estimate([workloads[i] for i in rest]), strict=True))
+        if rest:
+            fallback = self.fallback or NothingKnown()
+            costs.update(zip(rest, fallback.estimate([workloads[i] for i in rest]), strict=True))
         return [costs[i] for i in range(len(workloads))]
 
     @classmethod
@@ -131,7 +146,7 @@ class LearnedEstimator(Trainable):
 
     def notes(self, workloads: Collection[Workload]) -> list[str]:
         """Where the model comes from, if not from here, and how many of its predictions are guesses."""
-        predicted = [w for w in workloads if w.backend.name in self.model_.backends_] if workloads else []
+        predicted = [w for w in workloads if model_name(w) in self.model_.backends_] if workloads else []
         if not predicted:
             return []
         model, count, notes = self.model_, len(predicted), []

@@ -10,7 +10,9 @@ from collage.errors import BackendUnavailableError, PluginError
 from collage.precision import FLOAT32
 
 
-def resolve_backends(wanted: Sequence[str | Backend] | None, device: str = "cpu") -> dict[str, Backend]:
+def resolve_backends(
+    wanted: Sequence[str | Backend] | None, device: str = "cpu", precisions: Collection[str] = (FLOAT32,)
+) -> dict[str, Backend]:
     """Name -> backend, available ones of one device only, in the order of their declared priority.
 
     Parameters
@@ -21,6 +23,8 @@ def resolve_backends(wanted: Sequence[str | Backend] | None, device: str = "cpu"
         is then passed over.
     device
         "cpu" or "cuda".
+    precisions
+        Of the backends that None stands for.
 
     Raises
     ------
@@ -28,7 +32,7 @@ def resolve_backends(wanted: Sequence[str | Backend] | None, device: str = "cpu"
         A name is unknown. BackendUnavailableError: one that was asked for cannot be used here or is of another device,
         or none can be used.
     """
-    found = available_backends(device) if wanted is None else [_of_device(b, device) for b in wanted]
+    found = available_backends(device, precisions) if wanted is None else [_of_device(b, device) for b in wanted]
     for backend in found:
         if backend.device != device:
             raise BackendUnavailableError(
@@ -62,7 +66,9 @@ def _checked(found: Sequence[Backend], device: str) -> dict[str, Backend]:
     return {b.name: b for b in sorted(found, key=lambda b: (b.priority, b.name))}
 
 
-def resolve_on(wanted: Sequence[str | Backend] | None, devices: Sequence[str]) -> dict[str, Backend]:
+def resolve_on(
+    wanted: Sequence[str | Backend] | None, devices: Sequence[str], precisions: Collection[str] = (FLOAT32,)
+) -> dict[str, Backend]:
     """Name -> backend of one of several devices, in the order of their declared priority.
 
     Parameters
@@ -72,6 +78,8 @@ def resolve_on(wanted: Sequence[str | Backend] | None, devices: Sequence[str]) -
         device, so native backends of the others are passed over.
     devices
         Names; inputs and results are on the first one.
+    precisions
+        Of the backends that None stands for.
 
     Raises
     ------
@@ -80,9 +88,9 @@ def resolve_on(wanted: Sequence[str | Backend] | None, devices: Sequence[str]) -
     """
     home, *others = devices
     if not others:
-        return resolve_backends(wanted, home)
+        return resolve_backends(wanted, home, precisions)
     if wanted is None:
-        found = [b for d in devices for b in available_backends(d) if d == home or b.style != "native"]
+        found = [b for d in devices for b in available_backends(d, precisions) if d == home or b.style != "native"]
     else:
         found = [_of_devices(b, devices) for b in wanted]
     for backend in found:

@@ -7,14 +7,15 @@ import numpy as np
 from collage.estimate import ErrorReport, ErrorRow
 from estimators.cost_model.data.training_set import TrainingSet
 from estimators.cost_model.fit import HeldOut
+from estimators.cost_model.names import model_name
 from estimators.features.operator import operator_class
 
 
 def error_report(data: TrainingSet, held_out: HeldOut) -> ErrorReport:
     """The errors of held-out predictions; an operator class is that of a workload's anchors, else of its first
-    operator.
+    operator, and products in eight bits are apart from their backend.
     """
-    backends = np.array([r.key.backend for r in data.records])
+    backends = np.array([model_name(r) for r in data.records])
     classes = np.array([operator_class(r.operators) for r in data.records])
     selections = [("all", np.ones(len(backends), dtype=bool))]
     selections += [(str(name), backends == name) for name in np.unique(backends)]

@@ -16,6 +16,7 @@ from estimators.cost_model.backend import BackendModel, LatencyModel, TrainingRa
 from estimators.cost_model.conformal import conformal_quantile, group_weights
 from estimators.cost_model.data.drift import drift_removed
 from estimators.cost_model.data.training_set import TrainingSet
+from estimators.cost_model.names import model_name
 from estimators.cost_model.pairwise_ratio import PairwiseRatio, fit_ratios
 from estimators.cost_model.trees import COLUMNS, Trees, parallel_map
 from estimators.features.batch import FeatureTable
@@ -80,7 +81,7 @@ def fit_all(
     settings
         XGBoost's: seed and threads.
     """
-    names = np.array([record.key.backend for record in data.records])
+    names = np.array([model_name(record) for record in data.records])
     data = drift_removed(data, table, settings)
     held_out = HeldOut(np.zeros(len(names)), np.zeros(len(names)))
 
@@ -90,7 +91,7 @@ def fit_all(
 
     models: dict[str, BackendModel] = {}
     pooled: tuple[BackendModel, HeldOut] | None = None
-    for name in sorted({record.key.backend for record in data.records}):
+    for name in sorted({model_name(record) for record in data.records}):
         chosen = np.flatnonzero(names == name)
         if len(chosen) >= LEAST_PER_BACKEND:
             models[name], its = learned(chosen)

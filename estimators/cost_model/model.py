@@ -29,6 +29,7 @@ from estimators.cost_model.data.training_set import TrainingSet, training_set
 from estimators.cost_model.errors import error_report
 from estimators.cost_model.file import ModelFile, damaged, read_model, write_model
 from estimators.cost_model.fit import HeldOut, fit_all
+from estimators.cost_model.names import model_name
 from estimators.cost_model.pairwise_ratio import moved
 from estimators.features.batch import FeatureTable, Roofline, Task, features_of
 
@@ -134,7 +135,7 @@ class CostModel(Parameterised):
         self._require_fitted()
         data = training_set(records, configurations=self.configurations)
         newest = data.records[-1]
-        names = np.array([record.key.backend for record in data.records])
+        names = np.array([model_name(record) for record in data.records])
         self._require_known(set(names))
         if newest.key.protocol != self.protocol_:
             raise CollageError(
@@ -278,7 +279,7 @@ class CostModel(Parameterised):
         """What features are made of, and the backend, of each."""
         self._require_fitted()
         tasks = [_task_of_record(item) if isinstance(item, Record) else _task_of_workload(item) for item in items]
-        names = np.array([i.key.backend if isinstance(i, Record) else i.backend.name for i in items])
+        names = np.array([model_name(item) for item in items])
         self._require_known(set(names))
         for item in items:
             if isinstance(item, Record) and item.key.device != self.device_:

@@ -17,6 +17,7 @@ import numpy as np
 
 from estimators.cost_model.backend import SLOPE, BackendModel
 from estimators.cost_model.data.training_set import TrainingSet
+from estimators.cost_model.names import in_int8, model_name
 from estimators.cost_model.trees import COLUMNS, Trees, parallel_map, tree_inputs
 from estimators.features.batch import FeatureTable
 
@@ -75,7 +76,7 @@ def fit_ratios(
     """
     rows: dict[str, dict[tuple[str, int], int]] = {name: {} for name in models}
     for row, record in enumerate(data.records):
-        rows[record.key.backend][record.key.structure, record.key.threads] = row
+        rows[model_name(record)][record.key.structure, record.key.threads] = row
 
     def fitted(pair: tuple[str, str]) -> PairwiseRatio | None:
         first, second = pair
@@ -89,7 +90,9 @@ def fit_ratios(
         trees = Trees.fit(inputs, target, weights / weights.mean(), rounds, SLOPE, settings)
         return PairwiseRatio(first, second, trees)
 
-    found = parallel_map(fitted, combinations(sorted(models), 2))
+    # Of one structure there are many choices of products in eight bits: they are no pairs.
+    names = sorted(name for name in models if not in_int8(name))
+    found = parallel_map(fitted, combinations(names, 2))
     return tuple(each for each in found if each is not None)
 
 

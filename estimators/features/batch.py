@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_matrix  # type: ignore[import-untyped]
 
+from collage.precision import INT8
 from estimators.features.columns import KINDS, TERMS, WORK, Feature, Term
 from estimators.features.kernel import DETAIL_FEATURES, DETAIL_NAMES
 from estimators.features.workload import TOTAL_FEATURES, TOTAL_NAMES, Kernel, Reader, Reading
@@ -60,7 +61,7 @@ class Task:
     description
         See `collage.graph.description`.
     composites
-        (label, positions of operators) of the library patterns inside.
+        (label, positions of operators) of the library patterns inside, or of the products in eight bits.
     threads
         Of the deployment.
     """
@@ -69,6 +70,11 @@ class Task:
     description: Mapping[str, Any]
     composites: Sequence[tuple[str, Sequence[int]]]
     threads: int
+
+    @property
+    def int8(self) -> frozenset[int]:
+        """Positions of the operators that are in eight bits."""
+        return frozenset(p for label, positions in self.composites if label == INT8 for p in positions)
 
 
 @dataclass(frozen=True)
@@ -112,24 +118,27 @@ class FeatureTable:
 def features_of(tasks: Sequence[Task], roofline: Roofline) -> FeatureTable:
     """The features of a batch; what is equal is computed once."""
     readers: dict[int, Reader] = {}
-    known: dict[tuple[str, int], Reading] = {}
+    known: dict[tuple[str, int, frozenset[int]], Reading] = {}
     distinct: dict[Kernel, int] = {}
     found: tuple[list[int], list[int], list[int]] = ([], [], [])
     totals = np.zeros((len(tasks), len(TOTAL_NAMES)), dtype=np.float32)
     work = np.zeros((len(tasks), len(WORK)))
     seconds = np.zeros(len(tasks))
     for row, task in enumerate(tasks):
-        key = (task.structure, task.threads)
+        int8 = task.int8
+        key = (task.structure, task.threads, int8)
         reading = known.get(key)
         if reading is None:
             if task.threads not in readers:
                 readers[task.threads] = Reader(roofline.flops, roofline.bandwidth, task.threads, distinct)
-            reading = known[key] = readers[task.threads].read(task.description)
+            reading = known[key] = readers[task.threads].read(task.description, int8)
         work[row], totals[row], seconds[row] = reading.work, reading.totals, reading.roofline
         found[0].extend([row] * len(reading.kernels))
         found[1].extend(reading.kernels)
         found[2].extend(reading.kernels.values())
-        if task.composites:
+        if int8:
+            totals[row, _COMPOSITES], totals[row, _SHARE] = len(int8), reading.int8_share
+        elif task.composites:
             inside = sum(len(positions) for _, positions in task.composites)
             totals[row, _COMPOSITES] = len(task.composites)
             totals[row, _SHARE] = inside / max(1, len(task.description["nodes"]))

@@ -7,7 +7,7 @@ what an operator does is computed once for each distinct operator of a batch.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from estimators.features.columns import FIRST_COLUMN, WORK, Feature, logged
@@ -17,6 +17,8 @@ from estimators.features.operator import ANCHORS, CLASSES, OperatorFacts, nbytes
 #: Seconds below which nothing is dispatched; keeps the roofline of views and empty tensors above zero.
 _FLOOR = 2e-7
 _CALL = 1e-6
+#: Products of bytes are so many times faster than those of float32, and their weights so many times smaller.
+_INT8_RATE = 4.0
 _ENTRY = {cls: FIRST_COLUMN[f"entry_{cls}"] for cls in CLASSES}
 _EXIT = {cls: FIRST_COLUMN[f"exit_{cls}"] for cls in CLASSES}
 _EPILOGUE = FIRST_COLUMN["epilogue"]
@@ -83,8 +85,13 @@ TOTAL_FEATURES: tuple[Feature[Whole], ...] = (
     Feature("width", "count", "operators / depth: independent branches", lambda w: w.operators / w.longest),
     Feature("layout_crossings", "count", "transposes, concats, splits and other moves of data", lambda w: w.crossings),
     # Those of a task, whose structure others share, are filled in later (`estimators.features.batch`).
-    Feature("composites", "count", "library patterns inside", lambda w: 0.0),
-    Feature("composite_share", "fraction", "share of the operators that lie in a library pattern", lambda w: 0.0),
+    Feature("composites", "count", "library patterns, or products in eight bits, inside", lambda w: 0.0),
+    Feature(
+        "composite_share",
+        "fraction",
+        "share of the operators that lie in a library pattern, or of the flops that are in eight bits",
+        lambda w: 0.0,
+    ),
     *map(_share, CLASSES),
     Feature("threads", "log2, count", "threads of the deployment", lambda w: math.log2(w.threads)),
 )
@@ -93,13 +100,14 @@ TOTAL_NAMES = tuple(feature.name for feature in TOTAL_FEATURES)
 
 class Reading(NamedTuple):
     """The work (`WORK`) and totals (`TOTAL_FEATURES`, composites left at 0) of a workload, its roofline time, and how
-    often it has each of the reader's kernels.
+    often it has each of the reader's kernels; and the share of its flops that are in eight bits.
     """
 
     work: list[float]
     totals: list[float]
     roofline: float
     kernels: dict[int, int]
+    int8_share: float = 0.0
 
 
 class Kernel(NamedTuple):
@@ -141,8 +149,11 @@ class Reader:
         self._tensors: dict[int, list[float]] = {}
         self._numbers: dict[tuple[Any, ...], int] = {}
 
-    def read(self, description: Mapping[str, Any]) -> Reading:
-        """Raises KeyError, IndexError, TypeError or ValueError where it is no description."""
+    def read(self, description: Mapping[str, Any], int8: Collection[int] = ()) -> Reading:
+        """What a description says, with the operators at some positions in eight bits.
+
+        Raises KeyError, IndexError, TypeError or ValueError where it is no description.
+        """
         inputs, nodes, outputs = description["inputs"], description["nodes"], description["outputs"]
         operators: list[_Operator] = []
         sources: list[list[int]] = []
@@ -165,7 +176,7 @@ class Reader:
                     entering.append(ref[1])
                 elif kind == "const":
                     constants.append(ref[1])
-            operator = self._operator(node, given, constants)
+            operator = self._operator(node, given, constants, position in int8)
             operators.append(operator)
             sources.append(made)
             entered_at.append(entering)
@@ -193,7 +204,11 @@ class Reader:
             work[column + 1] += size / self.bandwidth
         entered, left = [size for _, size in crossing_in], [size for _, size in crossing_out]
         kernels = self._kernels(description, operators, heads, sources, consumers, entered_at, leaving)
-        return self._totals(operators, sources, fused, entered, left, work, kernels)
+        reading = self._totals(operators, sources, fused, entered, left, work, kernels)
+        if not int8:
+            return reading
+        flops = [operator.facts.flops for operator in operators]
+        return reading._replace(int8_share=sum(flops[position] for position in int8) / max(1.0, sum(flops)))
 
     def _kernels(
         self,
@@ -229,25 +244,29 @@ class Reader:
             found[number] = found.get(number, 0) + 1
         return found
 
-    def _operator(self, node: Mapping[str, Any], given: Sequence[Any], constants: Sequence[Any]) -> _Operator:
-        key = (node["op"], id(node["attrs"]), id(node["out"]), len(given), *map(id, given), *map(id, constants))
+    def _operator(
+        self, node: Mapping[str, Any], given: Sequence[Any], constants: Sequence[Any], int8: bool
+    ) -> _Operator:
+        operands = map(id, (*given, *constants))
+        key = (node["op"], id(node["attrs"]), id(node["out"]), len(given), int8, *operands)
         found = self._operators.get(key)
         if found is None:
-            found = self._operators[key] = self._described(operator_facts(node, given, constants))
+            found = self._operators[key] = self._described(operator_facts(node, given, constants), int8)
         return found
 
-    def _described(self, facts: OperatorFacts) -> _Operator:
+    def _described(self, facts: OperatorFacts, int8: bool) -> _Operator:
+        faster = _INT8_RATE if int8 else 1.0
         kind = "view" if facts.is_view else facts.cls
         if facts.cls == "reduction" and facts.kernel > 1:
             kind = "pool"
-        traffic = (facts.input_bytes, facts.weight_bytes, facts.output_bytes)
-        terms = (facts.flops / self.flops, *(size / self.bandwidth for size in traffic))
+        traffic = (facts.input_bytes, facts.weight_bytes / faster, facts.output_bytes)
+        terms = (facts.flops / self.flops / faster, *(size / self.bandwidth for size in traffic))
         return _Operator(
             facts=facts,
             cls=facts.cls,
             column=FIRST_COLUMN[kind],
             work=(_CALL,) if facts.is_view else (_CALL, *terms),
-            seconds=max(facts.flops / self.flops, facts.bytes / self.bandwidth, _FLOOR),
+            seconds=max(terms[0], (facts.bytes - facts.weight_bytes * (1 - 1 / faster)) / self.bandwidth, _FLOOR),
         )
 
     def _sizes(self, ty: Any) -> list[float]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import pickle
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -171,3 +172,17 @@ def test_nothing_is_predicted_twice(model: CostModel, records: list[Record], mon
     first = estimator.bounds(asked)
     assert estimator.bounds([*asked, *some(records, 12)])[:10] == first
     assert predicted == [10, 2]
+
+
+def test_products_in_eight_bits_are_measured_where_the_model_has_not_seen_them(
+    model: CostModel, records: list[Record]
+) -> None:
+    float32 = workload(next(r for r in records if r.key.backend == "openvino"))
+    int8 = replace(float32, composites=(("int8", (0,)),))
+    bf16 = workload(records[0], "openvino-bf16")
+    estimator = active(model)
+    known, *others = estimator.bounds([float32, int8, bf16])
+    assert 0.0 < known[0] < known[1] < math.inf and others == [(0.0, math.inf)] * 2
+    assert [cost.seconds for cost in estimator.estimate([int8, bf16])] == [1.0, 1.0]
+    spent = active(model, measurements=0)
+    assert [cost.is_unknown for cost in spent.estimate([float32, int8, bf16])] == [False, True, True]

@@ -293,3 +293,42 @@ def test_work_that_was_never_seen_costs_what_resembles_it() -> None:
     log_seconds, _, unseen = fitted.predict(other)
     assert np.exp(log_seconds[0]) == pytest.approx(3e-3, rel=0.05)
     assert unseen[0] == pytest.approx(1.0)
+
+
+@pytest.fixture(scope="module")
+def with_int8(records: list[Record]) -> CostModel:
+    """Of one backend, whose records with all products in eight bits are there, too, at a third of the latency."""
+    own = [r for r in records if r.key.backend == "openvino"]
+    return CostModel(rounds=15, threads=1).fit([*own, *map(in_eight_bits, _products(records))])
+
+
+def _products(records: list[Record]) -> list[Record]:
+    return [r for r in records if r.key.backend == "openvino" and r.seconds and _positions(r)]
+
+
+def _positions(record: Record) -> tuple[int, ...]:
+    return tuple(i for i, name in enumerate(record.operators) if name in ("relax.nn.conv2d", "relax.matmul"))
+
+
+def in_eight_bits(record: Record) -> Record:
+    key = replace(record.key, composites=(("int8", _positions(record)),))
+    return replace(record, key=key, seconds=(record.seconds or 0.0) / 3)
+
+
+def test_products_in_eight_bits_have_a_model_of_their_own(
+    with_int8: CostModel, records: list[Record], tmp_path: Path
+) -> None:
+    some = _products(records)
+    labelled = list(map(in_eight_bits, some))
+    assert set(with_int8.backends_) == {"openvino", "openvino+int8"} and not with_int8.ratios_
+    truth = np.array([r.seconds for r in some])
+    assert np.median(np.abs(with_int8.predict(some) / truth - 1)) < 0.35
+    assert np.median(np.abs(with_int8.predict(labelled) / (truth / 3) - 1)) < 0.35
+    assert "openvino+int8" in [row.name for row in with_int8.errors().rows]
+    with_int8.save(tmp_path / "cost.json")
+    assert list(CostModel.load(tmp_path / "cost.json").predict(labelled)) == list(with_int8.predict(labelled))
+
+
+def test_a_model_that_has_not_seen_eight_bits_says_so(model: CostModel, records: list[Record]) -> None:
+    with pytest.raises(CollageError, match=r"nothing of openvino\+int8"):
+        model.predict([in_eight_bits(_products(records)[0])])

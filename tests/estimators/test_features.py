@@ -236,3 +236,22 @@ def test_recurrent_and_quantised_layers_are_matrix_products() -> None:
     node = {"op": "onnx.NonMaxSuppression+", "attrs": {}, "out": [None, "int64"]}
     assert operator_facts(node, [tensor(1, 36, 4), tensor(1, 2, 36)], []).cls == "other"
     assert operator_class(["onnx.GRU", "relax.tanh"]) == "matmul"
+
+
+def test_products_in_eight_bits_are_less_work() -> None:
+    """Of arithmetic and weights, a quarter; nothing else changes, and the share of the arithmetic is a feature."""
+    first = conv(["in", 0], (32, 16, 3, 3), tensor(1, 32, 8, 8))
+    nodes = [first, relu(["node", 0], first["out"]), conv(["node", 1], (32, 32, 3, 3), first["out"])]
+    labels = [(), (("int8", (0,)),), (("int8", (0, 2)),), (("int8", ()),)]
+    table = features_of([task(nodes, [IMAGE], composites=each) for each in labels], Roofline())
+    arithmetic, weights = (WORK_NAMES.index(f"convolution.{term}") for term in ("flops", "weight"))
+    both = table.work[:, [arithmetic, weights]]
+    assert both[1] == pytest.approx(both[0] * (1 / 3 / 4 + 2 / 3)) and both[2] == pytest.approx(both[0] / 4)
+    others = [column for column in range(len(WORK_NAMES)) if column not in (arithmetic, weights)]
+    assert (table.work[1:, others] == table.work[0, others]).all() and (table.work[3] == table.work[0]).all()
+    share, flops = (table.totals[:, TOTAL_NAMES.index(name)] for name in ("composite_share", "total_flops"))
+    total = 3 * (2 * 64 * 32 * 16 * 9)
+    relus = 2 ** flops[0] - total
+    assert share[1] == pytest.approx(total / 3 / (total + relus), rel=0.01) and 0.98 < share[2] < 1.0
+    assert share[0] == share[3] == 0 and len(set(flops)) == 1
+    assert table.roofline[2] < table.roofline[1] < table.roofline[0]

@@ -158,3 +158,17 @@ def test_training_gives_a_model_with_its_errors(records: list[Record]) -> None:
     report = trained.errors()
     assert report.rows[0].count == len(records)
     assert np.isfinite(report.rows[0].mape)
+
+
+def test_products_in_eight_bits_are_unknown_where_the_model_has_not_seen_them(
+    model: CostModel, records: list[Record]
+) -> None:
+    """Neither an error, nor the prediction for float32."""
+    float32 = workload(next(r for r in records if r.key.backend == "openvino"))
+    int8 = replace(float32, composites=(("int8", (0,)),))
+    alone = LearnedEstimator(model, device=model.device_)
+    one, other = alone.estimate([float32, int8])
+    assert one.is_predicted and other.is_unknown and other.reason == "predicted: nothing, of backend openvino+int8"
+    assert alone.notes([float32, int8]) == alone.notes([float32]) and alone.knows("openvino")
+    helped = LearnedEstimator(model, fallback=OneSecond(), device=model.device_)
+    assert [cost.seconds for cost in helped.estimate([float32, int8])] == [one.seconds, 1.0]

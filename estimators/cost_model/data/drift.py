@@ -20,6 +20,7 @@ import numpy as np
 
 from estimators.cost_model.backend import LatencyModel
 from estimators.cost_model.data.training_set import TrainingSet
+from estimators.cost_model.names import model_name
 from estimators.cost_model.trees import parallel_map
 from estimators.features.batch import FeatureTable
 
@@ -49,7 +50,7 @@ def drift_removed(data: TrainingSet, table: FeatureTable, settings: Mapping[str,
     settings
         XGBoost's: seed and threads.
     """
-    names = np.array([record.key.backend for record in data.records])
+    names = np.array([model_name(record) for record in data.records])
 
     def corrected(rows: np.ndarray) -> np.ndarray:
         log_seconds, weights, designed = (each[rows] for each in (data.log_seconds, data.weights, data.designed))
