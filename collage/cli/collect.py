@@ -12,6 +12,7 @@ import typer
 from collage.cli.exits import guarded
 from collage.cli.options import Device, Records, Verbose, parse_names
 from collage.cli.terminal import quiet
+from collage.precision import BF16, INT8
 
 #: Hours of measuring should not be in anybody's way; on a machine that is idle otherwise it changes no latency.
 _NICENESS = 5
@@ -48,6 +49,14 @@ _CostModel = Annotated[
         show_default=False,
     ),
 ]
+_Precisions = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME,NAME,...",
+        help="Less precision than float32 to measure as well: bf16, int8.",
+        show_default=False,
+    ),
+]
 
 
 @guarded
@@ -63,6 +72,7 @@ def collect(
     device: Device = "cpu",
     threads: _Threads = None,
     model: _CostModel = None,
+    precisions: _Precisions = None,
     verbose: Verbose = False,
 ) -> None:
     """Measure the candidates of networks, and variants of them on other shapes, that the records do not hold yet."""
@@ -70,6 +80,9 @@ def collect(
         raise typer.BadParameter("name a network (MODEL.onnx), or blocks to be designed (--designed N)")
     names = parse_names(backends, "--backends")
     kinds = parse_names(families, "--families")
+    less = parse_names(precisions, "--precisions") or []
+    if wrong := sorted(set(less) - {BF16, INT8}):
+        raise typer.BadParameter(f"--precisions takes {BF16} and {INT8}, not {', '.join(wrong)}")
     if hasattr(os, "nice"):
         os.nice(_NICENESS)
     started = time.monotonic()
@@ -77,15 +90,19 @@ def collect(
         from collage.without_torch import import_tvm_without_torch
 
         import_tvm_without_torch()
+        from collage.backends.resolve import available_backends
         from collage.cli.progress_bar import ProgressBar, duration
         from collage.cli.tune import configured_backends
         from collage.collect.collection import collect as run
         from collage.records import default_path
 
         path = records or default_path()
+        chosen = configured_backends(names, path, 0, device)
+        if names is None:
+            chosen += [backend.name for backend in available_backends(device, less)]
         found = run(
             models or [],
-            configured_backends(names, path, 0, device),
+            chosen,
             records=path,
             samples=samples,
             designed=designed,
@@ -95,6 +112,7 @@ def collect(
             threads=threads,
             device=device,
             model=model,
+            precisions=less,
             reporter=ProgressBar(terminal),
         )
     print(

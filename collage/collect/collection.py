@@ -15,18 +15,19 @@ import math
 import random
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from collage import plugins
+from collage.accuracy.calibration import calibrated
 from collage.backends.base import Backend
 from collage.backends.resolve import resolve_backends
 from collage.collect.blocks.families import Family, draw_network, families_named
 from collage.collect.outliers import Observation, better, outliers
-from collage.collect.sampling import Alternatives, by_group, draw_candidates, draw_variants, likeliest
+from collage.collect.sampling import Alternatives, by_group, draw_candidates, draw_variants, in_int8, likeliest
 from collage.collect.variants import extents_of, skeleton
 from collage.cost import Cost
 from collage.estimate import CostEstimator, Workload
@@ -36,6 +37,7 @@ from collage.interrupt import interruptible, resumable
 from collage.measure.reference import ReferenceRun
 from collage.measure.transitions import transition_costs
 from collage.measure.workloads import WorkloadFactory
+from collage.precision import FLOAT32, INT8
 from collage.progress import Reporter
 from collage.records import RecordDatabase
 from collage.rules.base import PartitionSpec
@@ -96,6 +98,7 @@ def collect(
     threads: int | None = None,
     device: str = "cpu",
     model: str | Path | None = None,
+    precisions: Collection[str] = (),
     reporter: Reporter | None = None,
 ) -> Collected:
     """Measure the candidates of networks, variants of them, and what changes of backend cost, into the records.
@@ -124,6 +127,10 @@ def collect(
         What the workloads run on, "cpu" or "cuda".
     model
         A cost model's file; variants are drawn more often where it is unsure or wrong.
+    precisions
+        Other than float32: with "bf16", where `backends` is None, backends that compute in it; with "int8" candidates
+        of graph backends with their products in eight bits, too (of networks and of blocks, not of variants: nothing is
+        known of their ranges).
     reporter
         Shows progress.
 
@@ -141,8 +148,10 @@ def collect(
     configure_threads(threads)
     with interruptible(), RecordDatabase(records) as database, closing(reporter), resumable(database.path):
         kinds = families_named(families)
-        chosen = resolve_backends(backends, device)
-        candidates_of = functools.partial(_candidates, backends=chosen, device=device, threads=threads, seed=seed)
+        chosen = resolve_backends(backends, device, (FLOAT32, *precisions))
+        candidates_of = functools.partial(
+            _candidates, backends=chosen, device=device, threads=threads, seed=seed, int8=INT8 in precisions
+        )
         learned = None if model is None else plugins.load("estimators", "learned", model=model)
         measuring = _Measuring(database, budget_s, reporter)
         rng = random.Random(seed)
@@ -177,15 +186,21 @@ def collect(
 
 
 def _candidates(
-    network: Any, backends: Mapping[str, Backend], device: str, threads: int, seed: int
+    network: Any, backends: Mapping[str, Backend], device: str, threads: int, seed: int, int8: bool = False
 ) -> list[Alternatives]:
     """The candidates of a network, by structure. Nothing is searched: what no backend takes is left out."""
     module = load(network, device=device)
     graph = read_graph(module)
     reference = ReferenceRun(module, graph, threads, seed=seed)
+    if int8:
+        module = calibrated(module, graph, [reference])
+        graph = read_graph(module)
     factory = WorkloadFactory(module, graph, backends, threads, reference.values)
     specs = [PartitionSpec(backend.rule(), name) for name, backend in backends.items()]
-    unique = dict.fromkeys(factory.of(candidate) for spec in specs for candidate in spec.candidates(graph))
+    found = [candidate for spec in specs for candidate in spec.candidates(graph)]
+    if int8:
+        found += [labelled for c in found for labelled in in_int8(c, backends[c.backend])]
+    unique = dict.fromkeys(map(factory.of, found))
     groups: dict[str, Alternatives] = {}
     for workload in unique:
         groups.setdefault(workload.structure, []).append(workload)
@@ -316,5 +331,5 @@ class _Measuring:
         for workload, cost in zip(workloads, costs, strict=True):
             if cost.is_finite:
                 name, description = workload.backend.name, workload.description
-                family = (name, skeleton(description))
+                family = (name, skeleton(description), workload.composites)
                 self._observations.append(Observation(name, family, extents_of(description), cost))

@@ -11,14 +11,18 @@ import math
 import random
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from collage.backends.base import Backend
 from collage.collect.variants import propose, skeleton, vary
 from collage.cost import Cost
 from collage.estimate import CostEstimator, Workload
+from collage.graph.candidates import CandidatePartition
 from collage.graph.from_relax import read_graph
+from collage.graph.index_set import IndexSet
 from collage.measure.workloads import WorkloadFactory
+from collage.precision import INT8
 from collage.rules.base import PartitionSpec
 
 #: One structure on every backend that takes it: candidates that are measured together.
@@ -66,6 +70,18 @@ def draw_candidates(groups: Sequence[Alternatives], most: int, rng: random.Rando
     while len(chosen) < most and any(left):
         chosen += [members.pop() for members in left if members]
     return chosen[:most]
+
+
+def in_int8(candidate: CandidatePartition, backend: Backend) -> Iterator[CandidatePartition]:
+    """A candidate with all its products in eight bits; of several also with some of them."""
+    graph = candidate.sub_graph.graph
+    products = backend.int8_nodes(graph, candidate.sub_graph.inside)
+    if products:
+        yield replace(candidate, composites=((INT8, products),))
+    if len(products) > 1:
+        rng = random.Random(str(candidate))
+        some = rng.sample(list(products), rng.randrange(1, len(products)))
+        yield replace(candidate, composites=((INT8, IndexSet(some)),))
 
 
 def whole_workloads(module: Any, backends: Mapping[str, Backend], threads: int) -> Alternatives:

@@ -17,7 +17,7 @@ from tvm import relax
 from collage import plugins
 from collage.backends.resolve import resolve_backends
 from collage.cli.collect import collect as command
-from collage.collect.collection import collect
+from collage.collect.collection import _candidates, collect
 from collage.collect.outliers import Observation, better, outliers
 from collage.collect.sampling import draw_variants, whole_workloads
 from collage.collect.variants import Change, extents_of, propose, skeleton, vary
@@ -26,6 +26,7 @@ from collage.errors import SearchInterrupted
 from collage.estimate import CostEstimator, Workload
 from collage.graph.description import describe_module
 from collage.measure.protocol import candidate_protocol
+from collage.precision import UNKNOWN, ranges_of
 from collage.records import Record, RecordDatabase, key_of
 from collage.runtime.device_info import describe_device
 from estimators.replay import ReplayEstimator
@@ -75,6 +76,15 @@ def residual() -> Any:
 
 def product() -> Any:
     return network([(5, 20)], lambda emit, x: emit(relax.op.matmul(x, weight(20, 30))))
+
+
+def two_products() -> Any:
+    """Two products with a relu between."""
+
+    def body(emit: Any, x: Any) -> Any:
+        return emit(relax.op.matmul(emit(relax.op.nn.relu(emit(relax.op.matmul(x, weight(20, 30))))), weight(30, 10)))
+
+    return network([(5, 20)], body)
 
 
 def shapes(module: Any) -> tuple[int, ...]:
@@ -160,6 +170,27 @@ def test_a_collection_measures_each_structure_once_and_then_has_nothing_left_to_
 
     again = collect([product()], BACKENDS, **options)
     assert (again.known, again.measured) == (3, 0)
+
+
+def test_with_int8_each_candidate_comes_with_all_and_with_some_of_its_products_in_eight_bits() -> None:
+    """Where it has products; they have ranges, and the same ones are drawn again."""
+    backends = resolve_backends(["onnxruntime", "tvm"])
+    options: dict[str, Any] = {"backends": backends, "device": "cpu", "threads": 1, "seed": 0}
+    plain, drawn, again = (_candidates(two_products(), int8=int8, **options) for int8 in (False, True, True))
+    assert [g[0].structure for g in plain] == [g[0].structure for g in drawn] and drawn == again
+    labels = [[w.composites for w in group if w.backend.name == "onnxruntime"] for group in drawn]
+    whole = next(own for own, group in zip(labels, drawn, strict=True) if len(group[0].operators) == 3)
+    assert whole[:2] == [(), (("int8", (0, 2)),)] and whole[2] in ((("int8", (0,)),), (("int8", (2,)),))
+    assert sorted(map(len, labels)) == [1, 2, 2, 2, 3]  # relu has none
+    assert all(not w.composites for group in drawn for w in group if w.backend.name == "tvm")
+    assert ranges_of(drawn[0][0].module)[0] != UNKNOWN
+
+
+def test_precisions_that_there_are_not_are_refused(tmp_path: Path) -> None:
+    app = typer.Typer()
+    app.command()(command)
+    with pytest.raises(typer.BadParameter, match="--precisions takes bf16 and int8, not int4"):
+        app(["--designed", "1", "--precisions", "bf16,int4"], standalone_mode=False)
 
 
 def test_backends_that_take_little_are_collected_alone(tmp_path: Path) -> None:
