@@ -63,6 +63,7 @@ _KINDS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "candidate": ("candidate", "candidates"),
         "transition": ("transition", "transitions"),
         "plan": ("plan end to end", "plans end to end"),
+        "sensitivity": ("operator's error", "operators' errors"),
     }
 )
 

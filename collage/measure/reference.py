@@ -131,7 +131,7 @@ class _Programs:
 
     def __init__(self, module: Any, graph: DataflowGraph, threads: int, scheduled: bool) -> None:
         self._module, self._graph = module, graph
-        self._compiled = partial(_compiled, threads=threads, scheduled=scheduled)
+        self._compiled = partial(compiled, threads=threads, scheduled=scheduled)
         self.shown = [i for i in graph.coverable if graph.nodes[i].value in (ValueKind.TENSOR, ValueKind.TUPLE)]
 
     @cached_property
@@ -143,7 +143,7 @@ class _Programs:
         return self._compiled(self._module)
 
 
-def _compiled(module: Any, threads: int, scheduled: bool) -> _Program:
+def compiled(module: Any, threads: int, scheduled: bool = True) -> _Program:
     """What computes a module's result; plain kernels are in float64, as far as TVM has them (it has no norms)."""
     if not scheduled:
         with contextlib.suppress(CollageError):

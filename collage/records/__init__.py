@@ -2,7 +2,7 @@
 
 from collage.records.aggregate import by_key
 from collage.records.database import DatabaseStats, RecordDatabase, default_path
-from collage.records.key import RecordKey, key_of, keys_of, plan_key, transition_key
+from collage.records.key import RecordKey, key_of, keys_of, plan_key, sensitivity_key, transition_key
 from collage.records.log import ImportCounts, export_log, import_log, read_log
 from collage.records.record import SCHEMA_VERSION, Record, process_session
 from collage.records.source import read_observations, read_records
@@ -28,5 +28,6 @@ __all__ = [
     "read_log",
     "read_observations",
     "read_records",
+    "sensitivity_key",
     "transition_key",
 ]

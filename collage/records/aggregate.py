@@ -4,7 +4,8 @@ Latencies of one session agree with each other better than with those of the nex
 its best converged observation, and the median of the sessions is the latency. Which observation is the newest decides
 nothing but ties and the descriptive fields; "newest" is the order in which they were stored, never a clock.
 
-1. Of a plan's end-to-end latency only the newest observation counts: it is comparable with its own contest only.
+1. Of a plan's end-to-end latency only the newest observation counts: it is comparable with its own contest only. So
+   does that of an operator's error, which is no latency.
 2. Observations that are ok count, and invalid ones only where there is no other: what ran once with the right numbers
    can run.
 3. Of these the undisturbed ones count (`was_disturbed`), and disturbed ones only where there is no other.
@@ -108,7 +109,7 @@ def by_key(observations: Iterable[Record]) -> Iterator[Record]:
 def _counted(kind: str, observations: Sequence[Observed]) -> list[int]:
     newest = len(observations) - 1
     ok = [i for i, o in enumerate(observations) if o.status == "ok"]
-    if kind == "plan" or not ok:
+    if kind in ("plan", "sensitivity") or not ok:
         return [newest]
     quiet = [i for i in ok if not was_disturbed(observations[i].conditions)]
     best: dict[str | int, int] = {}

@@ -27,8 +27,9 @@ if TYPE_CHECKING:
     from collage.backends.base import Backend
     from collage.estimate import Workload
 
-#: What was measured: one candidate partition, a whole partitioned network, or a transition between two backends.
-Kind = Literal["candidate", "plan", "transition"]
+#: What was measured: one candidate partition, a whole partitioned network, a transition between two backends, or the
+#: error that one operator in less precision adds to a network's outputs.
+Kind = Literal["candidate", "plan", "transition", "sensitivity"]
 KINDS: tuple[str, ...] = get_args(Kind)
 #: Levels of lists and objects inside each other that a record may have. A workload's description has seven.
 MAX_DEPTH = 64
@@ -52,7 +53,7 @@ class RecordKey:
     Attributes
     ----------
     kind
-        "candidate", "plan" or "transition".
+        "candidate", "plan", "transition" or "sensitivity".
     structure
         Hash of what was measured: operators, attributes, shapes and dtypes (see `Workload.structure`).
     backend
@@ -192,6 +193,16 @@ def transition_key(
     pair = [producer, consumer]
     codes = [[canonical_json(c) for c in (configuration_of(b), *equivalent_configurations(b))] for b in pair]
     return _key_of_several("transition", structure, pair, codes, "->", device, threads, protocol)
+
+
+def sensitivity_key(
+    structure: str, backend: Backend, device: Device, threads: int, protocol: MeasuringProtocol
+) -> RecordKey:
+    """The key of the error that an operator of a network adds in less precision, on the backend that computes it;
+    `structure` is a digest of the network, its weights, the samples, the operator and the precision.
+    """
+    codes = [[canonical_json(c) for c in (configuration_of(backend), *equivalent_configurations(backend))]]
+    return _key_of_several("sensitivity", structure, [backend], codes, "", device, threads, protocol)
 
 
 def _key_of_several(

@@ -31,7 +31,7 @@ class Selection:
     status
         "ok" or "invalid".
     kind
-        "candidate", "plan" or "transition".
+        "candidate", "plan", "transition" or "sensitivity".
     backend
         Its name; of plans and transitions those in which it takes part.
     device
