@@ -18,7 +18,7 @@ from dataclasses import replace
 from collage.backends.base import Backend
 from collage.errors import CollageError, NoCoverError
 from collage.graph.candidates import CandidatePartition, CandidateSet
-from collage.search.frontier.errors import PricedCosts, SquaredErrors
+from collage.search.frontier.costs import LeastCosts, PricedCosts, SquaredErrors, least_costs
 from collage.search.frontier.points import Frontier, FrontierPoint, efficient
 from collage.search.partitioning import Partitioning
 from collage.search.phase import search
@@ -30,6 +30,8 @@ from collage.search.tables import LatencyTable
 _SAME_PRICE = 1e-9
 #: Searches per budget at most: a searcher that is not exact may find covers that lead nowhere.
 _MOST_PRICES = 64
+#: How often what is not costed of a cover is costed, and the search repeated, before its bound is taken as it is.
+COSTINGS = 16
 
 
 class Hull:
@@ -70,19 +72,77 @@ class Hull:
         self._time_left = time_left
         #: price -> the dual's value, and how many candidates it is for
         self._duals: dict[float, tuple[float, int]] = {}
-        self._without_error: tuple[float, int] | None = None
+        #: prices at which another search would find nothing new; infinity stands for covers without any error
+        self._fresh: set[float] = set()
+        self._least: dict[CandidatePartition, float] | None = None
+        #: squared error -> seconds that no cover within it takes less than, and for how many candidates
+        self._proven: dict[float, tuple[float, int]] = {}
 
     @property
     def frontier(self) -> Frontier:
         """What is known of the candidates as they are now."""
         now = len(self.problem.candidates)
         duals = tuple(sorted((price, value) for price, (value, size) in self._duals.items() if size == now))
-        proven = []
-        if self._without_error is not None and self._without_error[1] == now:
-            proven.append((0.0, self._without_error[0]))
-        return Frontier(efficient(self.points), duals, tuple(proven))
+        proven = [(limit, value) for limit, (value, size) in self._proven.items() if size == now]
+        assumes = any(self.problem.known(c) is None and math.isfinite(self.errors.of(c)) for c in self._least or ())
+        return Frontier(efficient(self.points), duals, tuple(sorted(proven)), assumes)
 
-    def find_ends(self, joining: bool) -> None:
+    def start_proof(self) -> None:
+        """From now on candidates stay as they are. What is not costed costs the least that it may, so that bounds hold
+        if intervals do, and is costed where a search chooses it.
+        """
+        self._least = least_costs(self.problem.cost_table, self.problem.candidates)
+        if self.problem.cost_table.intervals is not None:
+            for proven in (self._duals, self._proven, self._fresh):
+                proven.clear()  # a lazy searcher takes what is not costed to be free
+
+    @property
+    def least_problem(self) -> SearchProblem:
+        """The problem in which what is not costed costs the least that it may."""
+        return replace(self.problem, cost_table=LeastCosts(self.problem.cost_table, self._least or {}))
+
+    def prove(self, squared_error: float, seconds: float) -> None:
+        """Take notice that no cover within this squared error is faster."""
+        now = len(self.problem.candidates)
+        before, size = self._proven.get(squared_error, (0.0, now))
+        self._proven[squared_error] = max(seconds, before if size == now else 0.0), now
+
+    def add(self, found: Partitioning) -> bool:
+        """Keep a cover, with what of it was not costed; whether all of it was."""
+        uncosted = [c for c in found.candidates if self.problem.known(c) is None]
+        chosen = self.problem.partitioning(found.candidates, notes=found.notes)
+        least = self._least or {}
+        self._lower(sum(max(0.0, least.get(c, 0.0) - self.problem.cost(c).seconds) for c in uncosted))
+        cover = frozenset(chosen.candidates)
+        if not chosen.cost.is_invalid and all(cover != frozenset(p.partitioning.candidates) for p in self.points):
+            self.points.append(FrontierPoint(chosen, self.errors.total(chosen.candidates)))
+        return not uncosted
+
+    def _lower(self, seconds: float) -> None:
+        """Intervals did not hold: no cover is better than what was proven by more than what they missed in all."""
+        if seconds > 0:
+            self._duals = {price: (max(0.0, value - seconds), size) for price, (value, size) in self._duals.items()}
+            self._proven = {limit: (max(0.0, value - seconds), size) for limit, (value, size) in self._proven.items()}
+            self._fresh.clear()
+
+    def approach_all(self, limits: Sequence[float]) -> None:
+        """Search for the hull around each of these squared errors, as far as time allows.
+
+        Raises
+        ------
+        NoCoverError
+            There is no cover, and that is not because of what is not allowed.
+        """
+        self.find_ends()
+        for limit in limits:
+            self.approach(limit)
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether all that was searched last still stands."""
+        return 0.0 in self._fresh
+
+    def find_ends(self) -> None:
         """The fastest cover, and one of least error: the fastest without any error if there is one.
 
         Raises
@@ -92,29 +152,30 @@ class Hull:
         """
         try:
             if self._unknown_at(0.0):
-                self._search_at(0.0, joining)
+                self._search_at(0.0)
         except NoCoverError:
             if all(math.isfinite(self.errors.of(c)) for c in self.problem.candidates):
                 raise
             return  # what is not allowed was needed
-        if self._without_error is not None and self._without_error[1] == len(self.problem.candidates):
+        if math.inf in self._fresh:
             return
         try:
-            found = self._search(lambda seconds, error: seconds, joining, most=0.0)
-            self._without_error = max(0.0, found.lower_bound), len(self.problem.candidates)
+            found = self._search(lambda seconds, error: seconds, most=0.0)
+            self.prove(0.0, found.lower_bound)
+            self._fresh.add(math.inf)
         except CollageError:  # every cover has an error, or the searcher came to a dead end
-            self._without_error = 0.0, len(self.problem.candidates)
+            self._fresh.add(math.inf)
             if not any(point.squared_error == 0 for point in self.points):
                 self._find_least_error()
 
-    def approach(self, limit: float, joining: bool) -> None:
+    def approach(self, limit: float) -> None:
         """Search until no better price is known for the budget of this squared error, or time is up."""
         for _ in range(_MOST_PRICES):
             price = self.price(limit)
             if price is None or not self._unknown_at(price) or self._time_left() <= 0:
                 return
             try:
-                self._search_at(price, joining)
+                self._search_at(price)
             except CollageError:  # its budget was spent before it found a cover
                 return
 
@@ -129,28 +190,27 @@ class Hull:
         return 0.0
 
     def _unknown_at(self, price: float) -> bool:
-        now = len(self.problem.candidates)
-        return not any(
-            size == now and math.isclose(price, known, rel_tol=_SAME_PRICE) for known, (_, size) in self._duals.items()
-        )
+        return not any(math.isclose(price, known, rel_tol=_SAME_PRICE) for known in self._fresh)
 
-    def _search_at(self, price: float, joining: bool) -> None:
-        found = self._search(lambda seconds, error: seconds + price * error, joining)
-        self._duals[price] = max(0.0, found.lower_bound), len(self.problem.candidates)
+    def _search_at(self, price: float) -> None:
+        found = self._search(lambda seconds, error: seconds + price * error)
+        now = len(self.problem.candidates)
+        before, size = self._duals.get(price, (0.0, now))
+        self._duals[price] = max(found.lower_bound, before if size == now else 0.0), now
+        self._fresh.add(price)
 
     def _find_least_error(self) -> None:
         """A cover of least error; its latency, and what it costs to change the backend, are left out."""
         errors = [self.errors.of(c) for c in self.problem.candidates]
         greatest = max(error for error in errors if math.isfinite(error))
         try:
-            self._search(lambda seconds, error: error / greatest, joining=False, transitions=False)
+            self._search(lambda seconds, error: error / greatest, transitions=False)
         except CollageError:
             return
 
     def _search(
         self,
         weigh: Callable[[float, float], float],
-        joining: bool,
         *,
         most: float = sys.float_info.max,
         transitions: bool = True,
@@ -159,23 +219,26 @@ class Hull:
 
         The answer's bound is for the candidates as they are after it.
         """
-        problem = self.problem
-        posed = replace(
-            problem,
-            candidates=CandidateSet(c for c in problem.candidates if self.errors.of(c) <= most),
-            cost_table=PricedCosts(problem.cost_table, self.errors, weigh),
-            latency_table=LatencyTable(),  # runs end to end know nothing of prices
-            transitions=problem.transitions if transitions else {},
-            crossings=problem.crossings if transitions else None,
-        )
-        posed = self._within_time(posed)
-        if joining and self._backends:
-            searched = search(self._searcher, posed, self._backends)
-            self._add_candidates(searched.problem.candidates)
-            found = searched.partitioning
-        else:
-            found = self._searcher.search(posed)
-        self._add_point(found)
+        joining = self._least is None
+        for _ in range(COSTINGS):
+            problem = self.problem if joining else self.least_problem
+            posed = replace(
+                problem,
+                candidates=CandidateSet(c for c in problem.candidates if self.errors.of(c) <= most),
+                cost_table=PricedCosts(problem.cost_table, self.errors, weigh),
+                latency_table=LatencyTable(),  # runs end to end know nothing of prices
+                transitions=problem.transitions if transitions else {},
+                crossings=problem.crossings if transitions else None,
+            )
+            posed = self._within_time(posed)
+            if joining and transitions and self._backends:
+                searched = search(self._searcher, posed, self._backends)
+                self._add_candidates(searched.problem.candidates)
+                found = searched.partitioning
+            else:
+                found = self._searcher.search(posed)
+            if self.add(found):
+                break
         return found
 
     def _within_time(self, posed: SearchProblem) -> SearchProblem:
@@ -189,12 +252,7 @@ class Hull:
         candidates = CandidateSet([*self.problem.candidates, *found])
         if len(candidates) > len(self.problem.candidates):
             self.problem = replace(self.problem, candidates=candidates)
-
-    def _add_point(self, found: Partitioning) -> None:
-        chosen = self.problem.partitioning(found.candidates, notes=found.notes)
-        point = FrontierPoint(chosen, self.errors.total(chosen.candidates))
-        if all(set(point.partitioning.candidates) != set(known.partitioning.candidates) for known in self.points):
-            self.points.append(point)
+            self._fresh.clear()
 
 
 def _lower_hull(points: Sequence[FrontierPoint]) -> list[FrontierPoint]:

@@ -68,11 +68,14 @@ class Frontier:
         (price, value): no cover has less than `value` in seconds + price * squared error.
     proven
         (squared error, seconds): no cover of at most this squared error is faster.
+    assumes_intervals
+        Whether the bounds rest on predicted intervals, of what was not costed.
     """
 
     points: tuple[FrontierPoint, ...] = ()
     duals: tuple[tuple[float, float], ...] = ()
     proven: tuple[tuple[float, float], ...] = ()
+    assumes_intervals: bool = False
 
     def best(self, max_error: float) -> FrontierPoint | None:
         """The fastest cover found within a budget; None when none was found."""
@@ -114,7 +117,9 @@ class Frontier:
     def merged(self, other: Frontier) -> Frontier:
         """What either says, of the same candidates, costs and errors."""
         duals = tuple(sorted({*self.duals, *other.duals}))
-        return Frontier(efficient([*self.points, *other.points]), duals, tuple(sorted({*self.proven, *other.proven})))
+        proven = tuple(sorted({*self.proven, *other.proven}))
+        assumes = self.assumes_intervals or other.assumes_intervals
+        return Frontier(efficient([*self.points, *other.points]), duals, proven, assumes)
 
 
 def _dual(price: float, value: float, squared_error: float) -> float:

@@ -8,12 +8,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from collage.backends.base import Backend
-from collage.search.frontier.errors import SquaredError, SquaredErrors
-from collage.search.frontier.gaps import closed
+from collage.search.frontier.costs import SquaredError, SquaredErrors
+from collage.search.frontier.gaps import close_gaps
 from collage.search.frontier.hull import Hull
 from collage.search.frontier.points import Frontier, allowed
 from collage.search.problem import SearchProblem
 from collage.search.searcher import Searcher
+
+#: How often bounds are searched again, where costs turned out to be below the intervals that bounds rest on.
+_PROOFS = 4
 
 
 def frontier(
@@ -57,12 +60,14 @@ def frontier(
         return math.inf if budget_s is None else budget_s - (time.monotonic() - started)
 
     hull = Hull(searcher, problem, SquaredErrors(squared_error), backends, time_left)
-    # First all is joined that can be; then what was proven of fewer candidates is proven again.
-    for joining in (True, False):
-        hull.find_ends(joining)
-        for limit in limits:
-            hull.approach(limit, joining)
-    found = closed(searcher, hull.problem, hull.errors, hull.frontier, limits, time_left)
+    hull.approach_all(limits)
+    hull.start_proof()  # of candidates that still became more, nothing is proven
+    for _ in range(_PROOFS):
+        hull.approach_all(limits)
+        if hull.is_fresh:
+            break
+    close_gaps(searcher, hull, limits, time_left)
+    found = hull.frontier
     fastest = found.bound(math.inf)
     points = [replace(p, partitioning=replace(p.partitioning, lower_bound=fastest)) for p in found.points]
     return replace(found, points=tuple(points))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import pytest
@@ -217,6 +217,49 @@ def test_what_is_of_unknown_cost_makes_no_bound(seed: int) -> None:
     errors = errors_of(problem, seed)
     found = frontier(DijkstraSearcher(), problem, errors.__getitem__, BUDGETS, {})
     check(found, all_covers(problem, errors), unknown=True)
+
+
+def test_what_is_not_costed_is_bounded_by_its_interval() -> None:
+    """A lazy searcher leaves gaps; bounds hold if the intervals do, and covers are costed that could be better."""
+    offered = costed = assumed = 0
+    for seed in range(40):
+        made = random_given(seed, size=6)
+        true = made.problem()
+        errors, rng = errors_of(true, seed), random.Random(seed)
+        seconds = {c: true.cost(c).seconds for c in true.candidates}
+        around = {c: (s * rng.uniform(0.5, 1), s * rng.uniform(1, 2)) for c, s in seconds.items() if s < math.inf}
+
+        def intervals(
+            asked: Sequence[CandidatePartition], around: Mapping[CandidatePartition, tuple[float, float]] = around
+        ) -> list[tuple[float, float]]:
+            return [around.get(c, (0.0, math.inf)) for c in asked]
+
+        table = CostTable(true.costs, intervals=intervals)
+        lazy = replace(true, cost_table=table)
+        found = frontier(DijkstraSearcher(), lazy, errors.__getitem__, BUDGETS, {})
+        check_exact(found, all_covers(true, errors))
+        offered += len(true.candidates)
+        costed += sum(lazy.known(c) is not None for c in lazy.candidates)
+        assumed += found.assumes_intervals
+    assert costed < 0.9 * offered and assumed
+
+
+def test_costs_below_their_intervals_are_taken_off_the_bounds() -> None:
+    """What was costed is known; all that was not is inside its interval here."""
+    tight = held = 0
+    for seed in range(30):
+        true = random_given(seed, size=5).problem()
+        errors = errors_of(true, seed)
+        seconds = {c: true.cost(c).seconds for c in true.candidates}
+        table = CostTable(true.costs, intervals=lambda asked: [(3.0, 5.0)] * len(asked))
+        lazy = replace(true, cost_table=table)
+        found = frontier(DijkstraSearcher(), lazy, errors.__getitem__, BUDGETS, {})
+        inside = all(seconds[c] >= 3.0 for c in true.candidates if lazy.known(c) is None)
+        if inside:
+            check(found, all_covers(true, errors))
+            tight += all(found.gap(budget) <= 1e-9 for budget in BUDGETS if found.best(budget) is not None)
+            held += 1
+    assert tight == held > 5
 
 
 @settings(max_examples=20, deadline=None)

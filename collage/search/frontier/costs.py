@@ -1,9 +1,9 @@
-"""Costs under a price: the cost of a candidate plus what its error costs, so that any searcher can weigh both."""
+"""Costs of which any searcher makes a frontier: those under a price on errors, and the least that costs may be."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from collage.cost import Cost
@@ -84,3 +84,30 @@ class PricedCosts(CostTable):
             return None
         errors = [self._errors.of(c) for c in asked]
         return [(self._weigh(low, e), self._weigh(high, e)) for (low, high), e in zip(ends, errors, strict=True)]
+
+
+class LeastCosts(CostTable):
+    """The costs of another table, and for what is not costed there the least that it may be. Nothing is estimated.
+
+    Parameters
+    ----------
+    least
+        Seconds, of candidates that may not be costed; zero for those that are not in it.
+    """
+
+    def __init__(self, costs: CostTable, least: Mapping[CandidatePartition, float]) -> None:
+        super().__init__(self.costs, costs.key)
+        self._costs, self._least = costs, least
+
+    def costs(self, candidates: Sequence[CandidatePartition]) -> list[Cost]:
+        return [self.known(c) for c in candidates]
+
+    def known(self, candidate: CandidatePartition) -> Cost:
+        return self._costs.known(candidate) or Cost(self._least.get(candidate, 0.0))
+
+
+def least_costs(costs: CostTable, candidates: Iterable[CandidatePartition]) -> dict[CandidatePartition, float]:
+    """The lower ends of the intervals of those that are not costed; empty where there are no intervals."""
+    asked = [c for c in candidates if costs.known(c) is None]
+    ends = costs.intervals(asked) if asked and costs.intervals is not None else None
+    return {} if ends is None else {c: low for c, (low, _) in zip(asked, ends, strict=True) if 0 < low < math.inf}
