@@ -26,7 +26,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx
 
 from benchmarks.precision.samples import read
@@ -98,8 +97,10 @@ def made(path: Path, make: Any) -> Made:
     return Made(path, json.loads(beside.read_text()))
 
 
-def by_nncf(model: Path, samples: Path, out: Path, nncf: Nncf, max_error: float | None = None) -> dict[str, Any]:
-    """Quantise by NNCF, in a process of its own.
+def by_nncf(
+    model: Path, samples: Path, out: Path, nncf: Nncf, max_drop: float | None = None, more: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Quantise by NNCF, in a process of its own; `more` options of `quantise.py` say what a drop is of.
 
     Raises
     ------
@@ -110,8 +111,8 @@ def by_nncf(model: Path, samples: Path, out: Path, nncf: Nncf, max_error: float 
     command = [nncf.python, str(script), str(model), str(samples), str(out)]
     if is_transformer(onnx.load(model, load_external_data=False)):
         command.append("--transformer")
-    if max_error is not None:
-        command += ["--max-error", str(max_error)]
+    if max_drop is not None:
+        command += ["--max-drop", str(max_drop), *more]
     path = os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")]))
     environment = {**os.environ, "PYTHONPATH": path, "PYTHONSAFEPATH": "1"}
     try:
@@ -119,7 +120,8 @@ def by_nncf(model: Path, samples: Path, out: Path, nncf: Nncf, max_error: float 
             command, env=environment, capture_output=True, text=True, timeout=nncf.limit_s, check=False
         )
     except subprocess.TimeoutExpired as error:
-        raise PreparationError(f"no end in {nncf.limit_s:.0f} s") from error
+        known = error.stdout.decode().strip().splitlines()[-1:] if error.stdout else []
+        raise PreparationError(f"no end in {nncf.limit_s:.0f} s {''.join(known)}".strip()) from error
     if done.returncode:
         raise PreparationError((done.stderr.strip() or f"status {done.returncode}").splitlines()[-1])
     facts: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
@@ -174,9 +176,9 @@ def has_nncf(nncf: Nncf) -> bool:
 
 
 def rivals(
-    model: Path, samples: Path, folder: Path, budgets: Sequence[float], nncf: Nncf | None
+    model: Path, samples: Path, folder: Path, budgets: Sequence[float], nncf: Nncf | None, more: Sequence[str] = ()
 ) -> tuple[list[Entry], dict[str, dict[str, Any]]]:
-    """All of them for these budgets; None leaves out what NNCF makes.
+    """All of them for these budgets; None leaves out what NNCF makes, `more` is as of `by_nncf`.
 
     Returns
     -------
@@ -207,7 +209,7 @@ def rivals(
     add("openvino-int8", openvino, plain)
     for budget in budgets:
         name = accuracy_control(budget)
-        result = made(folder / f"{name}.xml", lambda path, e=budget: by_nncf(model, samples, path, nncf, e))
+        result = made(folder / f"{name}.xml", lambda path, e=budget: by_nncf(model, samples, path, nncf, e, more))
         reverted = result.facts.get("quantisers") != plain.facts.get("quantisers")
         add(name, openvino if reverted else {}, result)
     return entries, facts
@@ -216,9 +218,3 @@ def rivals(
 def accuracy_control(budget: float) -> str:
     """What NNCF's accuracy control with this budget is called."""
     return f"nncf-{budget:g}"
-
-
-def inputs_of(sample: dict[str, np.ndarray], path: Path) -> Path:
-    """Write one sample as contestants read it."""
-    np.savez(path, **sample)  # type: ignore[arg-type]
-    return path

@@ -96,10 +96,10 @@ def _letters(size: int, width: int, top: int = 0, left: int = 0) -> Array:
 
 def voice(*shape: int, rate: int = 16000) -> Sample:
     """Vowels at a falling pitch, a quarter of a second each, with pauses; the last axis is time, from -1 to 1."""
-    return lambda wheel: np.broadcast_to(_speech(math.prod(shape), rate).reshape(shape), shape).astype(np.float32)
+    return lambda wheel: np.broadcast_to(speech(math.prod(shape), rate).reshape(shape), shape).astype(np.float32)
 
 
-def _speech(count: int, rate: int) -> Array:
+def speech(count: int, rate: int) -> Array:
     time = np.arange(count) / rate
     pitch = 140 - 40 * (time % 1.0)
     phase = 2 * np.pi * np.cumsum(pitch) / rate
@@ -120,7 +120,7 @@ def spectrum(*shape: int, time: int, scale: float = 1.0) -> Sample:
     def make(wheel: Wheel) -> Array:
         frames = shape[time]
         axis = next(i for i, extent in enumerate(shape) if extent > 1 and i != time)
-        samples = _speech(160 * frames + 512, 16000)
+        samples = speech(160 * frames + 512, 16000)
         windows = np.lib.stride_tricks.sliding_window_view(samples, 512)[::160][:frames] * np.hanning(512)
         energy = np.abs(np.fft.rfft(windows)) ** 2
         edges = np.unique(np.geomspace(1, 257, shape[axis] + 1).round().astype(int))

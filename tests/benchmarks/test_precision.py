@@ -192,7 +192,7 @@ def test_accuracy_control_validates_by_the_same_error_and_is_counted() -> None:
     assert validation(_Model(1.0), range(3)) == (1.0, [1.0] * 3)
     value, each = validation(_Model(1.1), [0, 2])
     assert value == pytest.approx(0.9) and each == pytest.approx([0.9, 0.9])
-    assert (validation.calls, validation.inferences, validation.error) == (2, 5, 0.0)
+    assert (validation.calls, validation.inferences, validation.value) == (2, 5, 1.0)
 
 
 def test_the_script_says_what_it_lacks(tmp_path: Path) -> None:
