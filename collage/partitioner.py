@@ -7,7 +7,8 @@ plan's own (`Plan.compile`).
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -16,13 +17,17 @@ from typing import Any
 import numpy as np
 
 from collage import plugins
+from collage.accuracy.allowance import Allowance
+from collage.accuracy.budget import Metric
+from collage.accuracy.grant import granted
 from collage.backends.base import Backend
 from collage.backends.resolve import resolve_on
 from collage.compile.tuning import tune_kernels
-from collage.confirm.decision import confirm, settle
+from collage.confirm.decision import decide
 from collage.confirm.latencies import Latencies
 from collage.confirm.launches import launch_notes
 from collage.confirm.run import Contest
+from collage.confirm.within_budget import decide_within
 from collage.deployed.plan_runner import PlanRunner
 from collage.deployed.protocol import EndToEnd
 from collage.deployed.rivals import rivals_of
@@ -44,7 +49,14 @@ from collage.measure.workloads import WorkloadCosts, WorkloadFactory
 from collage.places import places_of
 from collage.plan import Plan
 from collage.planned.data import PlanRound
-from collage.planned.decided import planned_partitions, planned_transitions
+from collage.planned.decided import (
+    planned_accuracy,
+    planned_frontier,
+    planned_partitions,
+    planned_ranges,
+    planned_transitions,
+)
+from collage.precision import FLOAT32
 from collage.progress import Reporter
 from collage.records import RecordDatabase
 from collage.rules.base import PartitionSpec
@@ -53,7 +65,7 @@ from collage.runtime.device_info import describe_device
 from collage.runtime.threads import configure_threads, default_threads
 from collage.search import CostTable, LatencyTable, Searcher, SearchProblem
 from collage.search.crossings import Crossings
-from collage.search.phase import fewest_partitions, greedy_loss, search, single_backend_baselines
+from collage.search.phase import fewest_partitions, greedy_loss, search
 from collage.transition import Pair, Transition, completed, transition_notes
 
 
@@ -69,6 +81,12 @@ def partition(
     threads: int | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
     inputs: Sequence[np.ndarray] | None = None,
+    max_error: float | None = None,
+    calibration: Any = None,
+    precisions: Iterable[str] | None = None,
+    metric: Metric | None = None,
+    max_drop: float | None = None,
+    validation: tuple[Any, Sequence[object]] | None = None,
     confirm_end_to_end: bool = True,
     effort: str | Effort = "normal",
     correction_rounds: int | None = None,
@@ -100,7 +118,18 @@ def partition(
     shapes
         Input name -> shape, for dynamic dimensions.
     inputs
-        Arrays to run candidates on; None makes legal random ones.
+        Arrays to run candidates on; None makes legal random ones, or takes the first calibration sample.
+    max_error
+        The largest relative L2 error of each output that less precision may cost, such as 0.01, on samples that were
+        not searched with; None, and no `max_drop`, keeps all in float32.
+    calibration
+        Samples: the path of an `.npz` file with an array for each input, or arrays (`collage.accuracy.samples`). Every
+        second one is held out, unless there are validation samples.
+    precisions
+        Those that may be used, of "float32", "bf16" and "int8"; None is all that the processor has instructions for.
+    metric, max_drop, validation
+        Instead of `max_error`: metric(outputs, labels) -> float of one sample, more is better; what it may lose; and
+        (samples, labels) that it is measured on.
     confirm_end_to_end
         Whether the plan is run against the baselines before it is returned.
     effort
@@ -142,7 +171,18 @@ def partition(
     with interruptible(), RecordDatabase(records) as database, closing(reporter), resumable(database.path):
         search_with: Searcher = plugins.load("searchers", searcher, **searcher_parameters or {})
         parameters = estimator_parameters or {}
-        available = resolve_on(backends, devices)
+        module = load(model, shapes, device)
+        _require_devices(module, devices)
+        allowance = Allowance.of(
+            module,
+            max_error=max_error,
+            metric=metric,
+            max_drop=max_drop,
+            calibration=calibration,
+            validation=validation,
+            precisions=precisions,
+        )
+        available = resolve_on(backends, devices, (FLOAT32,) if allowance is None else allowance.precisions)
         passed_over: tuple[str, ...] = ()
         estimate_with: CostEstimator
         if estimator is None:
@@ -153,10 +193,14 @@ def partition(
         if estimate_with.uses_device:
             shared_pool().start(default_threads())
         chosen, left_out = _known(available, estimate_with)
-        module = load(model, shapes, device)
-        _require_devices(module, devices)
         graph, network = read_graph(module), structure_hash(describe_module(module))
+        if allowance is not None and inputs is None:
+            inputs = allowance.searched_with[0]
         reference = ReferenceRun(module, graph, threads, inputs, seed)
+        grant = None
+        if allowance is not None:
+            module, grant = granted(allowance, module, graph, chosen, threads, reference, database, reporter)
+            graph = read_graph(module)
 
         reporter.stage("enumerating candidates")
         candidates = enumerate_candidates(graph, chosen)
@@ -197,17 +241,19 @@ def partition(
                 seed=seed,
                 progress=lambda line: reporter.step(line, 0),
             )
-            with estimate_with.session():
-                searched = search(search_with, problem, chosen)
-            baselines = single_backend_baselines(searched.problem, chosen)
+            contest = None
             if confirm_end_to_end:
-                rivals = rivals_of(onnx_file(model, runner.folder), device)
-                contest = Contest(network, chosen, database, runner, rivals)
-                decision = confirm(
-                    search_with, searched, baselines, chosen, contest, correction_rounds, estimate_with.session
-                )
+                contest = Contest(network, chosen, database, runner, rivals_of(onnx_file(model, runner.folder), device))
+            within, loss = None, math.nan
+            if grant is None:
+                with estimate_with.session():
+                    searched = search(search_with, problem, chosen)
+                loss = greedy_loss(searched)
+                decision = decide(search_with, searched, chosen, contest, correction_rounds, estimate_with.session)
             else:
-                decision = settle(searched, baselines)
+                decision, within = decide_within(
+                    grant, search_with, problem, chosen, contest, correction_rounds, estimate_with.session
+                )
         return Plan(
             module=module,
             network=network,
@@ -220,11 +266,14 @@ def partition(
             device=device,
             inputs={spec.name: spec.shape for spec in input_specs(module)},
             searched_cost=decision.searched.cost,
-            greedy_loss=greedy_loss(searched),
+            greedy_loss=loss,
             lower_bound=decision.searched.lower_bound,
             corrected_cost=decision.corrected_cost,
             rounds=tuple(map(PlanRound.of, decision.rounds)),
             confirmation=decision.confirmation,
+            accuracy=None if within is None else planned_accuracy(within),
+            frontier=() if within is None else planned_frontier(within),
+            ranges=planned_ranges(decision.shipped, graph),
             searcher=repr(search_with),
             estimator=type(estimate_with).__name__,
             notes=(

@@ -16,7 +16,7 @@ from collage.frontend.passes.layout import for_device
 from collage.graph.candidates import HOST, CandidatePartition, fits
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.description import describe_module, structure_hash
-from collage.graph.from_relax import read_graph
+from collage.graph.from_relax import read_graph, with_node_ranges
 from collage.graph.index_set import IndexSet
 from collage.graph.sub_graph import SubGraph
 from collage.places import places_of
@@ -122,6 +122,8 @@ class Plan(PlanData, frozen=True, kw_only=True, rename={"backends": "instances"}
         if data.network != structure_hash(describe_module(module)):
             raise PlanError(f"{source}: the plan is for another network (its structure differs): tune this one")
         used = {p.backend for p in data.partitions} - {HOST}
+        if data.ranges:
+            module = with_node_ranges(module, {index: (low, high) for index, low, high in data.ranges})
         backends = {name: plugins.load("backends", name) for name in sorted(used | set(data.versions))}
         plan = cls(**{name: getattr(data, name) for name in data.__struct_fields__}, module=module, backends=backends)
         graph = read_graph(module)

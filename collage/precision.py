@@ -16,6 +16,9 @@ BF16 = "bf16"
 #: the range that was seen in calibration, their weights by channel.
 INT8 = "int8"
 
+#: Precisions whose error the user has to grant. TF32 is asked for by the user, backend by backend.
+LESS_PRECISE = frozenset((BF16, INT8))
+
 #: Attribute of a calibrated module: lowest and highest value, one after the other, of each parameter of `main`, and
 #: then of what each binding gives; twice 0 where that is not known.
 RANGES = "collage_ranges"

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from collage.errors import CodegenError
 from collage.graph.index_set import IndexSet
-from collage.precision import FLOAT32, UNKNOWN, Range
+from collage.precision import FLOAT32, LESS_PRECISE, UNKNOWN, Range
 from collage.rules.base import PartitionRule
 
 if TYPE_CHECKING:
@@ -89,6 +89,11 @@ class Backend(ABC):
     def pool(self) -> str:
         """The pool of threads that its partitions run on: TVM's own, "tvm", or one that the engine brings."""
         return "tvm" if self.style == "native" else self.name
+
+    @property
+    def is_less_precise(self) -> bool:
+        """Whether its results have an error that the user has to grant."""
+        return self.precision in LESS_PRECISE
 
     def takes_int8(self, node: Any) -> bool:
         """Whether a node of its partitions can be computed in eight bits, with the label `collage.precision.INT8`; of

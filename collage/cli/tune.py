@@ -94,6 +94,30 @@ def tune(
     shape: Shapes = None,
     shapes: ShapeLists = None,
     batch: Batches = None,
+    max_error: Annotated[
+        float | None,
+        typer.Option(
+            metavar="E",
+            help="Largest relative L2 error of each output that bf16 and int8 may cost, as 0.01; by default float32.",
+            show_default=False,
+        ),
+    ] = None,
+    calibration: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="SAMPLES.npz",
+            help="Samples of the inputs, by name, with one more leading axis: half of them is held out to judge by.",
+            show_default=False,
+        ),
+    ] = None,
+    precisions: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME,NAME,...",
+            help="Of float32, bf16 and int8; by default all that the processor has instructions for.",
+            show_default=False,
+        ),
+    ] = None,
     plan: _Plan = None,
     report: Html = None,
     tune_trials: _Trials = 0,
@@ -144,6 +168,9 @@ def tune(
             "devices": places,
             "records": path,
             "threads": threads,
+            "max_error": max_error,
+            "calibration": calibration,
+            "precisions": parse_names(precisions, "--precisions"),
             "confirm_end_to_end": confirm,
             "effort": effort,
             "correction_rounds": correction_rounds,

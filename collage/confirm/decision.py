@@ -18,7 +18,7 @@ from collage.cost import Cost
 from collage.deployed.plan_runner import Placement
 from collage.errors import NoCoverError
 from collage.search import Partitioning, Searcher, SearchProblem
-from collage.search.phase import Searched, search
+from collage.search.phase import Searched, search, single_backend_baselines
 from collage.search.thread_pools import shared_pools
 
 
@@ -54,6 +54,21 @@ class Decision:
     rounds: tuple[Round, ...] = ()
     corrected_cost: Cost = field(default_factory=Cost.unknown)
     confirmation: Confirmation | None = None
+
+
+def decide(
+    searcher: Searcher,
+    searched: Searched,
+    backends: Mapping[str, Backend],
+    contest: Contest | None,
+    correction_rounds: int,
+    session: Callable[[], AbstractContextManager[None]],
+) -> Decision:
+    """`confirm` against every single-backend plan; `settle` where there is no contest."""
+    baselines = single_backend_baselines(searched.problem, backends)
+    if contest is None:
+        return settle(searched, baselines)
+    return confirm(searcher, searched, baselines, backends, contest, correction_rounds, session)
 
 
 def settle(searched: Searched, baselines: Mapping[str, Partitioning]) -> Decision:

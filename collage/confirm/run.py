@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
+from collage.accuracy.budget import Budget, Verdict
 from collage.backends.base import Backend
-from collage.confirm.contest import UNTOUCHED, Confirmation, Contestant, choose, contestant
+from collage.confirm.contest import SEARCHED, UNTOUCHED, Confirmation, Contestant, choose, contestant
 from collage.cost import Cost
 from collage.deployed.messages import Watched
 from collage.deployed.plan_runner import Entrant, Placement, PlanRunner, partition_seconds
@@ -177,6 +178,30 @@ class Contest:
                 own, name=name, partition_seconds=trial.partition_seconds, launch_seconds=trial.launch_seconds
             )
         return replace(confirmation, contestants=tuple(found.values()))
+
+    def verdict(self, placement: Placement, budget: Budget, samples: str) -> Verdict:
+        """How wrong a placement is on a budget's samples: infinitely where it does not run.
+
+        Parameters
+        ----------
+        samples
+            Digest of what the verdict depends on besides the placement: it is recorded, and recalled; "" does neither.
+        """
+        key = self._keys("verdict " + samples, {SEARCHED: placement})[SEARCHED] if samples else None
+        known = self.database.get_many([key]) if key is not None else {}
+        if key is not None and key in known:
+            return msgspec.convert(known[key].description, Verdict)
+        self.runner.reporter.stage("judging errors", None)
+        outputs = self.runner.outputs(placement, budget.samples)
+        if isinstance(outputs, Cost):
+            return Verdict(math.inf, math.inf, len(budget.samples))
+        verdict = budget.verdict(outputs)
+        latency = self.runner.enter({SEARCHED: placement})[SEARCHED].latency
+        if key is not None and math.isfinite(verdict.upper):
+            self.database.put_many(
+                [Record.of(key, Cost(latency), label=SEARCHED, description=msgspec.to_builtins(verdict))]
+            )
+        return verdict
 
     def _try(self, placements: Mapping[str, Placement]) -> None:
         anchor = self._anchor

@@ -23,7 +23,9 @@ from collage.deployed.messages import (
     Failed,
     Load,
     Loaded,
+    Ran,
     Request,
+    Run,
     Samples,
     Time,
     Watch,
@@ -45,6 +47,7 @@ class Server:
         self._request: Load
         self._inputs: Sequence[np.ndarray] = ()
         self._call: Callable[[], Sequence[Any]]
+        self._model: Callable[..., Any]
         self._clock: Clock | None = None
 
     def answer(self, request: Request) -> Answer:
@@ -54,6 +57,8 @@ class Server:
                 return self._load(request)
             if isinstance(request, Check):
                 return self._check(request)
+            if isinstance(request, Run):
+                return self._run(request)
             return self._time(request) if isinstance(request, Time) else self._watch(request)
         except Exception as error:  # whatever an engine raises puts this contestant out, with the reason
             kind, said = type(error).__name__, last_line(error)
@@ -72,24 +77,39 @@ class Server:
     def _compiled(self, inputs: Sequence[np.ndarray]) -> Callable[[], Sequence[Any]]:
         import collage.runtime
 
-        model = collage.runtime.load(self._request.path)
-        arguments: Sequence[Any] = inputs
+        model = self._model = collage.runtime.load(self._request.path)
         if self._request.device != "cpu":
             from collage.measure.clock import clock_of
-            from collage.runtime.devices import device_of, upload
 
             self._clock = clock_of(self._request.device)
-            arguments = [upload(array, device_of(self._request.device)) for array in inputs]
+        arguments = self._on_device(inputs)
 
         def call() -> Sequence[Any]:
-            found = model(*arguments)
-            return found if isinstance(found, (tuple, list)) else [found]
+            return _listed(model(*arguments))
 
         return call
 
+    def _on_device(self, arrays: Sequence[np.ndarray]) -> Sequence[Any]:
+        if self._request.device == "cpu":
+            return arrays
+        from collage.runtime.devices import device_of, upload
+
+        return [upload(array, device_of(self._request.device)) for array in arrays]
+
+    def _run(self, request: Run) -> Answer:
+        """Of compiled models only."""
+        written = []
+        for number, sample in enumerate(request.samples):
+            found = _arrays(_listed(self._model(*self._on_device([np.load(path) for path in sample]))))
+            paths = tuple(f"{request.folder}/{number}-{i}.npy" for i in range(len(found)))
+            for path, array in zip(paths, found, strict=True):
+                np.save(path, array)
+            written.append(paths)
+        return Ran(tuple(written))
+
     def _check(self, request: Check) -> Answer:
         begin = time.perf_counter()
-        outputs = [np.asarray(each.numpy() if hasattr(each, "numpy") else each) for each in self._call()]
+        outputs = _arrays(self._call())
         took = time.perf_counter() - begin
         expected = [np.load(path) for path in request.expected]
         return Checked(wrong_numbers(outputs, expected, request.tolerance) or "", took, _resident())
@@ -118,6 +138,14 @@ class Server:
 
         with watched_model(self._request.path, self._request.inputs, self._request.device) as run:
             return Watched(*run(request.runs))
+
+
+def _listed(found: Any) -> Sequence[Any]:
+    return found if isinstance(found, (tuple, list)) else [found]
+
+
+def _arrays(tensors: Sequence[Any]) -> list[np.ndarray]:
+    return [np.asarray(each.numpy() if hasattr(each, "numpy") else each) for each in tensors]
 
 
 def _resident() -> int:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from collage.cost import Cost
-from collage.deployed.messages import Check, Checked, Failed, Load, Loaded, Samples, Time, Watch, Watched
+from collage.deployed.messages import Check, Checked, Failed, Load, Loaded, Ran, Run, Samples, Time, Watch, Watched
 from collage.deployed.process import Contestant, ContestantLost, NoAnswer
 from collage.deployed.protocol import EndToEnd
 
@@ -102,6 +102,11 @@ class Entry:
         """What each of its calls takes; None when it is out."""
         found = self._attempt(lambda process: process.ask(Watch(protocol.watched_runs), _LOAD_S), fastest)
         return found if isinstance(found, Watched) else None
+
+    def run(self, request: Run, fastest: float) -> Ran | None:
+        """What it gives for some samples; None when it is out."""
+        found = self._attempt(lambda process: process.ask(request, _LOAD_S), fastest)
+        return found if isinstance(found, Ran) else None
 
     def park(self) -> None:
         """End its process, for room; it is loaded again when it is needed."""

@@ -59,7 +59,17 @@ class Watch:
     runs: int
 
 
-Request = Load | Check | Time | Watch
+@dataclass(frozen=True)
+class Run:
+    """Run once on each of several samples, which are paths of `.npy` files, and write what comes out to a folder; the
+    answer is `Ran`.
+    """
+
+    samples: tuple[tuple[str, ...], ...]
+    folder: str
+
+
+Request = Load | Check | Time | Watch | Run
 
 
 @dataclass(frozen=True)
@@ -97,10 +107,17 @@ class Watched:
 
 
 @dataclass(frozen=True)
+class Ran:
+    """Paths of the `.npy` files of each sample's outputs."""
+
+    outputs: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True)
 class Failed:
     """The request cannot be answered, with the reason; the contestant is out."""
 
     reason: str
 
 
-Answer = Loaded | Checked | Samples | Watched | Failed
+Answer = Loaded | Checked | Samples | Watched | Ran | Failed

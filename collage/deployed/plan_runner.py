@@ -19,7 +19,7 @@ from collage.compile.build import CompiledExecutable, build, build_untouched
 from collage.compile.rewrite import apply
 from collage.cost import Cost
 from collage.deployed.entry import Entry
-from collage.deployed.messages import COMPILED, Load, Watched
+from collage.deployed.messages import COMPILED, Load, Run, Watched
 from collage.deployed.protocol import EndToEnd
 from collage.deployed.race import Judge, Race, everybody, race
 from collage.deployed.rivals import Rival
@@ -31,6 +31,7 @@ from collage.measure.faults import is_scarcity
 from collage.measure.protocol import Protocol
 from collage.measure.rounding import rounding_tolerance
 from collage.measure.watching import Parts
+from collage.precision import INT8
 from collage.progress import Reporter
 
 #: How the names of partitions begin (`collage.compile.rewrite.apply`).
@@ -39,6 +40,8 @@ _PARTITION = "collage_"
 _RESERVE = 1.5
 #: Bytes that a contestant holds before any was loaded: so many, and a multiple of its file's size.
 _HELD_BYTES, _HELD = 300 << 20, 4
+#: The largest error, relative to the largest value, of a whole network of less precision: beyond it numbers are wrong.
+_LESS_PRECISE = 1.0
 #: A placement: its candidates in execution order; None is TVM's own build of the whole network.
 Placement = Sequence[CandidatePartition] | None
 #: What takes part.
@@ -133,6 +136,18 @@ class PlanRunner:
         """What each call of a placement takes inside the whole; None where it is out."""
         return self.enter({"": entrant})[""].watch(self.protocol, self.fastest)
 
+    def outputs(self, placement: Placement, samples: Sequence[Sequence[np.ndarray]]) -> list[list[np.ndarray]] | Cost:
+        """What a placement gives for each of several samples, or why it gives nothing."""
+        entry = self.enter({"": placement})[""]
+        with tempfile.TemporaryDirectory(dir=self.folder) as folder:
+            written = [
+                write_arrays(tuple(sample), Path(folder), f"sample{number}-") for number, sample in enumerate(samples)
+            ]
+            found = entry.run(Run(tuple(written), folder), self.fastest)
+            if found is None:
+                return entry.problem or Cost.unknown("it gave no outputs")
+            return [[np.load(path) for path in paths] for paths in found.outputs]
+
     @property
     def capacity(self) -> int:
         """How many contestants fit into memory, two at least; any number, before one of them was loaded."""
@@ -172,8 +187,8 @@ class PlanRunner:
             self._compile(entrant).export(path)
         except CollageError as error:
             problem = Cost.unknown(str(error)) if is_scarcity(error) else Cost.invalid(str(error))
-            return replace(self._entry(COMPILED, path), problem=problem)
-        return self._entry(COMPILED, path)
+            return replace(self._entry(COMPILED, path, entrant), problem=problem)
+        return self._entry(COMPILED, path, entrant)
 
     def _compile(self, placement: Placement) -> CompiledExecutable:
         if placement is None:
@@ -181,8 +196,14 @@ class PlanRunner:
         partitioned = apply(self.module, self.graph, placement, self.backends)
         return build(partitioned, list(self.backends.values()), self.threads, home=self.device)
 
-    def _entry(self, kind: str, path: Path) -> Entry:
-        precision = [backend.tolerance for backend in self.backends.values()]
+    def _entry(self, kind: str, path: Path, placement: Placement = None) -> Entry:
+        """With a tolerance as the precision of its partitions has it; how wrong less precision is in the end has another
+        judge (`collage.accuracy`).
+        """
+        used = {c.backend for c in placement or () if c.backend != HOST} or set(self.backends)
+        precision = [b.tolerance for name, b in self.backends.items() if name in used]
+        if any(_is_less_precise(c, self.backends) for c in placement or ()):
+            precision.append(_LESS_PRECISE)
         tolerance = max(Protocol().tolerance, rounding_tolerance(self.module["main"]), *precision)
         return Entry(Load(kind, str(path), self._inputs, self.threads, self.device), self._expected, tolerance)
 
@@ -198,6 +219,12 @@ class PlanRunner:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _is_less_precise(candidate: CandidatePartition, backends: Mapping[str, Backend]) -> bool:
+    if candidate.backend == HOST:
+        return False
+    return backends[candidate.backend].is_less_precise or any(label == INT8 for label, _ in candidate.composites)
 
 
 def _key(entrant: Entrant) -> _Key:

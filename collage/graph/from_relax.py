@@ -7,7 +7,7 @@ expression, a data type or an inline tuple is part of the call that holds it and
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from typing import Any
 
 import tvm
@@ -19,7 +19,7 @@ from collage.graph.dataflow_graph import DataflowGraph, NodeSpec
 from collage.graph.kinds import NodeKind, OpKind, ValueKind, call_kind
 from collage.opaque import is_opaque, opaque_name
 from collage.places import places_of
-from collage.precision import UNKNOWN, Range, ranges_of
+from collage.precision import UNKNOWN, Range, ranges_of, with_ranges
 
 
 def read_graph(mod: tvm.IRModule, name: str = "main") -> DataflowGraph:
@@ -67,6 +67,14 @@ def read_graph(mod: tvm.IRModule, name: str = "main") -> DataflowGraph:
         reader.bind(binding, place, ends)
     escaping = list(reader.sources(function.body.body))
     return DataflowGraph(reader.specs, escaping)
+
+
+def with_node_ranges(mod: tvm.IRModule, ranges: Mapping[int, Range]) -> tvm.IRModule:
+    """The module with ranges of some values, by their nodes in its graph; of the others nothing is known."""
+    by_var = {node.var: ranges[node.index] for node in read_graph(mod).nodes if node.index in ranges}
+    main = mod["main"]
+    variables = [*main.params, *(binding.var for block in main.body.blocks for binding in block.bindings)]
+    return with_ranges(mod, [by_var.get(variable, UNKNOWN) for variable in variables])
 
 
 class _Reader:

@@ -10,6 +10,7 @@ import msgspec
 from collage.confirm.contest import SEARCHED, Confirmation
 from collage.confirm.correction import Round
 from collage.cost import Cost
+from collage.precision import INT8
 from collage.transition import Transition
 
 
@@ -39,6 +40,11 @@ class PlannedPartition(msgspec.Struct, frozen=True):
     cost: Cost = msgspec.field(default_factory=Cost.zero)
     runner_up: str = ""
     runner_up_cost: Cost = msgspec.field(default_factory=Cost.unknown)
+
+    @property
+    def int8(self) -> int:
+        """How many of its products are in eight bits by labels."""
+        return sum(len(nodes) for label, nodes in self.composites if label == INT8)
 
     @property
     def margin(self) -> float:
@@ -92,6 +98,64 @@ class PlanRound(msgspec.Struct, frozen=True, rename={"searched": "searched_s", "
         return cls(len(placement.partitions), placement.cost.seconds, found.isolated, found.latency, found.loss)
 
 
+class PlannedPoint(msgspec.Struct, frozen=True):
+    """A placement of the frontier of latency and error.
+
+    Attributes
+    ----------
+    sum_s
+        Seconds: the sum of its costs.
+    bound_s
+        Seconds: proven lower bound of that sum for every placement of at most its predicted error.
+    predicted
+        Relative L2 error of the outputs: of its operators, added up.
+    measured, upper
+        What was measured on held-out samples, an error or a drop of the user's metric, with its upper confidence bound;
+        None where it was not run.
+    backends
+        Names, sorted; with "int8" where products of graph backends are in eight bits.
+    partitions
+        How many.
+    """
+
+    sum_s: float
+    bound_s: float
+    predicted: float
+    measured: float | None = None
+    upper: float | None = None
+    backends: tuple[str, ...] = ()
+    partitions: int = 0
+
+
+class PlannedAccuracy(msgspec.Struct, frozen=True):
+    """What was granted, and how the plan keeps it.
+
+    Attributes
+    ----------
+    limit
+        The largest relative L2 error of an output, or the largest drop of the user's metric.
+    metric
+        Whether it is a drop of a metric.
+    samples
+        Held-out samples that the plan was judged on.
+    predicted, measured, upper
+        As of `PlannedPoint`, of the plan that ships: 0 for float32.
+    gap
+        How much less, relatively, the sum of costs of any placement of the predicted error could be at most.
+    judged
+        How many placements were run on the held-out samples.
+    """
+
+    limit: float
+    metric: bool
+    samples: int
+    predicted: float = 0.0
+    measured: float = 0.0
+    upper: float = 0.0
+    gap: float = 0.0
+    judged: int = 0
+
+
 class PlanData(
     msgspec.Struct, frozen=True, kw_only=True, rename={"versions": "backends", "lower_bound": "lower_bound_s"}
 ):
@@ -133,6 +197,12 @@ class PlanData(
         Between the backends of the searched plan; () in older files.
     partitions
         Of the plan that ships, in execution order; () when TVM's own build ships.
+    accuracy
+        How it keeps an error budget; None where none was granted.
+    frontier
+        Placements between the fastest and the most accurate one; () where no error was granted.
+    ranges
+        (node, lowest, highest value) of what is quantised in the plan that ships.
     """
 
     network: str
@@ -152,6 +222,9 @@ class PlanData(
     notes: tuple[str, ...] = ()
     transitions: tuple[PlannedTransition, ...] = ()
     partitions: tuple[PlannedPartition, ...]
+    accuracy: PlannedAccuracy | None = None
+    frontier: tuple[PlannedPoint, ...] = ()
+    ranges: tuple[tuple[int, float, float], ...] = ()
 
     @property
     def batch(self) -> int:

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+import msgspec
+
+from collage.accuracy.budget import ErrorBudget
 from collage.confirm.decision import Decision
+from collage.confirm.within_budget import Within
 from collage.cost import Cost
 from collage.graph.candidates import HOST, CandidatePartition
+from collage.graph.dataflow_graph import DataflowGraph
 from collage.measure.workloads import WorkloadCosts
-from collage.planned.data import PlannedPartition, PlannedTransition
+from collage.planned.data import PlannedAccuracy, PlannedPartition, PlannedPoint, PlannedTransition
+from collage.precision import INT8
+from collage.search import Partitioning
 from collage.transition import Pair, Transition
 
 
@@ -44,3 +51,58 @@ def planned_partitions(decision: Decision, costs: WorkloadCosts) -> tuple[Planne
             )
         )
     return tuple(planned)
+
+
+def planned_accuracy(within: Within) -> PlannedAccuracy:
+    """How a decision keeps its budget."""
+    shipped = within.shipped
+    found = PlannedAccuracy(
+        limit=within.budget.limit,
+        metric=not isinstance(within.budget, ErrorBudget),
+        samples=len(within.budget.samples),
+        judged=len(within.attempts),
+    )
+    if shipped is None:
+        return found
+    return msgspec.structs.replace(
+        found,
+        predicted=shipped.point.error,
+        measured=shipped.verdict.value,
+        upper=shipped.verdict.upper,
+        gap=max(0.0, 1.0 - within.frontier.bound(shipped.point.error) / shipped.point.seconds),
+    )
+
+
+def planned_frontier(within: Within) -> tuple[PlannedPoint, ...]:
+    """The points of the frontier, most accurate first, with what was measured of some."""
+    verdicts = {a.point.partitioning.candidates: a.verdict for a in within.attempts}
+    points = []
+    for point in within.frontier.points:
+        partitions = [c for c in point.partitioning.candidates if c.backend != HOST]
+        verdict = verdicts.get(point.partitioning.candidates)
+        labels = {label for c in partitions for label, _ in c.composites if label == INT8}
+        points.append(
+            PlannedPoint(
+                sum_s=point.seconds,
+                bound_s=within.frontier.bound(point.error),
+                predicted=point.error,
+                measured=None if verdict is None else verdict.value,
+                upper=None if verdict is None else verdict.upper,
+                backends=tuple(sorted({c.backend for c in partitions} | labels)),
+                partitions=len(partitions),
+            )
+        )
+    return tuple(points)
+
+
+def planned_ranges(placement: Partitioning | None, graph: DataflowGraph) -> tuple[tuple[int, float, float], ...]:
+    """What the data operands of a placement's products in eight bits range over, by node."""
+    labelled = [
+        index
+        for c in (placement.candidates if placement is not None else ())
+        for label, nodes in c.composites
+        if label == INT8
+        for index in nodes
+    ]
+    data = sorted({graph.nodes[index].inputs[0] for index in labelled})
+    return tuple((index, *graph.nodes[index].range) for index in data)

@@ -48,6 +48,9 @@ def to_dict(data: PlanData) -> dict[str, Any]:
         del fields["transitions"]
     if not data.inputs:
         del fields["inputs"]
+    for name in ("accuracy", "frontier", "ranges"):
+        if not fields[name]:
+            del fields[name]
     return {"format": FORMAT, "version": VERSION, **fields}
 
 

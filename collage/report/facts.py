@@ -28,7 +28,7 @@ class PartitionRow:
     positions
         Where they stand among the partitions, in execution order, from 1.
     backend
-        Who runs them.
+        Who runs them, and how many products of it are in eight bits.
     operators
         Shortened, for people.
     cost
@@ -86,7 +86,7 @@ def partition_rows(plan: PlanData, width: int = 48) -> list[PartitionRow]:
         rows.append(
             PartitionRow(
                 positions=tuple(position + 1 for position in positions),
-                backend=first.backend,
+                backend=f"{first.backend}, {first.int8} int8" if first.int8 else first.backend,
                 operators=shorten(first.operators, width),
                 cost=first.cost,
                 share=len(positions) * first.cost.seconds / total if total > 0 else math.nan,
@@ -100,7 +100,7 @@ def partition_rows(plan: PlanData, width: int = 48) -> list[PartitionRow]:
 def _identity(partition: PlannedPartition) -> object:
     labels = tuple(label for label, _ in partition.composites)
     return (
-        *(partition.backend, partition.operators, labels, partition.runner_up),
+        *(partition.backend, partition.operators, labels, partition.int8, partition.runner_up),
         *(repr(partition.cost), repr(partition.runner_up_cost)),  # as texts: an unknown cost differs from itself
     )
 

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from collage.confirm.contest import SEARCHED
 from collage.planned.data import PlanData, PlanRound
+from collage.report.accuracy import FRONTIER_COLUMNS, accuracy_text, frontier_rows
 from collage.report.facts import (
     SHAPE_COLUMNS,
     contestant_rows,
@@ -87,6 +88,12 @@ def _parts(plan: PlanData) -> Iterator[RenderableType]:
     if plan.confirmation is not None:
         yield Text("")
         yield _contestant_table(plan)
+    if plan.accuracy is not None:
+        yield Text("")
+        yield Text("Within the error budget", style="bold")
+        yield Text(accuracy_text(plan.accuracy))
+        if plan.frontier:
+            yield _frontier_table(plan)
     yield Text("")
     yield Text(verdict(plan), style="bold green")
     for note in plan.notes:
@@ -184,6 +191,15 @@ def _contestant_table(plan: PlanData) -> Table:
         style = "bold green" if row.remark == "ships" else ""
         cells = (row.name, milliseconds(row.latency), seconds_text(row.percentile), ratio, interval, row.remark)
         table.add_row(*(Text(cell) for cell in cells), style=style)
+    return table
+
+
+def _frontier_table(plan: PlanData) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for name, right in FRONTIER_COLUMNS:
+        table.add_column(name, justify="right" if right else "left", overflow="fold")
+    for row in frontier_rows(plan):
+        table.add_row(*map(Text, row))
     return table
 
 

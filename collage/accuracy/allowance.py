@@ -1,0 +1,124 @@
+"""Allowance: what the user says about less precision, checked before minutes are spent, and what follows from it.
+
+Half of the calibration samples give ranges and sensitivities; placements are judged on the other half, or on the
+user's validation samples.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from collage.accuracy.budget import Budget, ErrorBudget, Metric, MetricBudget
+from collage.accuracy.samples import Sample, read_samples, split
+from collage.errors import CollageError, ModelInputError
+from collage.frontend.values import input_specs
+from collage.measure.reference import ReferenceRun
+from collage.precision import BF16, FLOAT32, INT8
+
+#: All that there are.
+PRECISIONS = (FLOAT32, BF16, INT8)
+
+
+@dataclass(frozen=True)
+class Allowance:
+    """What the user grants. One of `max_error` and `max_drop` is given.
+
+    Attributes
+    ----------
+    max_error
+        The largest relative L2 error of each output.
+    metric, max_drop
+        The user's metric, and what it may lose.
+    precisions
+        Those that may be used; float32 always is.
+    searched_with, judged_on
+        Samples.
+    labels
+        Of the samples that are judged on; () without a metric.
+    """
+
+    max_error: float | None
+    metric: Metric | None
+    max_drop: float | None
+    precisions: tuple[str, ...]
+    searched_with: Sequence[Sample]
+    judged_on: Sequence[Sample]
+    labels: Sequence[object] = ()
+
+    @classmethod
+    def of(
+        cls,
+        module: Any,
+        *,
+        max_error: float | None = None,
+        metric: Metric | None = None,
+        max_drop: float | None = None,
+        calibration: Any = None,
+        validation: tuple[Any, Sequence[object]] | None = None,
+        precisions: Iterable[str] | None = None,
+    ) -> Allowance | None:
+        """What was granted; None where nothing was.
+
+        Raises
+        ------
+        CollageError
+            Something is missing, does not go together, or is no number of a budget.
+        ModelInputError
+            Samples are not the network's, or too few.
+        """
+        if max_error is None and max_drop is None:
+            without = {"metric": metric, "calibration": calibration, "validation": validation, "precisions": precisions}
+            if given := ", ".join(name for name, value in without.items() if value is not None):
+                raise CollageError(f"{given} without max_error or max_drop: say how much error may be spent")
+            return None
+        if max_error is not None and max_drop is not None:
+            raise CollageError("max_error and max_drop together: give one of them")
+        for name, value in (("max_error", max_error), ("max_drop", max_drop)):
+            if value is not None and not (_is_number(value) and 0.0 <= value < math.inf):
+                raise CollageError(f"{name} is a number from 0, such as 0.01, not {value!r}")
+        if calibration is None:
+            raise CollageError("less precision needs calibration samples: give calibration, an .npz file or arrays")
+        chosen = tuple(precisions) if precisions is not None else PRECISIONS
+        if unknown := sorted(set(chosen) - set(PRECISIONS)):
+            raise CollageError(f"no precision is called {', '.join(unknown)}; there are {', '.join(PRECISIONS)}")
+        chosen = tuple(p for p in PRECISIONS if p == FLOAT32 or p in chosen)
+        samples = read_samples(calibration, input_specs(module))
+        if max_error is not None:
+            if metric is not None or validation is not None:
+                raise CollageError("a metric and validation samples go with max_drop, not with max_error")
+            return cls(max_error, None, None, chosen, *split(samples))
+        if metric is None or validation is None:
+            raise CollageError("max_drop needs metric and validation, a pair of samples and labels")
+        judged_on, labels = read_samples(validation[0], input_specs(module)), list(validation[1])
+        if len(judged_on) != len(labels):
+            raise ModelInputError(f"validation has {len(judged_on)} samples and {len(labels)} labels")
+        return cls(None, metric, max_drop, chosen, samples, judged_on, labels)
+
+    def budget(self, reference: ReferenceRun) -> Budget:
+        """How placements are judged; the network is run in float32 on the samples."""
+        right = [reference.on(sample).outputs for sample in self.judged_on]
+        if self.max_error is not None:
+            return ErrorBudget(self.max_error, self.judged_on, right)
+        assert self.metric is not None and self.max_drop is not None
+        return MetricBudget.of(self.max_drop, self.judged_on, self.labels, self.metric, right)
+
+    @property
+    def key(self) -> str:
+        """Digest of the samples that are judged on; "" where a metric judges, which cannot be told from another."""
+        if self.metric is not None:
+            return ""
+        digest = hashlib.sha256()
+        for sample in self.judged_on:
+            for array in sample:
+                digest.update(np.ascontiguousarray(array).tobytes())
+        return digest.hexdigest()[:16]
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and not math.isnan(value)

@@ -1,0 +1,184 @@
+"""What error the user grants, and whether a placement keeps it on samples that nothing was chosen by.
+
+An error is the relative L2 difference of an output from the float32 network's, the largest over the outputs, averaged
+over samples. A drop is what the user's own metric loses on labelled samples. Either is told with an upper confidence
+bound, and it is the bound that has to keep the budget.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+from collage.accuracy.samples import Sample
+from collage.errors import ModelInputError
+
+Outputs = Sequence[np.ndarray]
+#: (outputs of a sample, its labels) -> how good they are; more is better.
+Metric = Callable[[Outputs, object], float]
+#: Of the one-sided upper bound.
+_CONFIDENCE = 0.95
+#: Up to which relative error placements are offered where the user has a metric instead of an error.
+_WIDEST = 0.5
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How wrong a placement is on held-out samples.
+
+    Attributes
+    ----------
+    value
+        Mean over the samples.
+    upper
+        Upper confidence bound of the mean, 95%, one-sided, by Student's t; the value itself where there is one sample.
+    samples
+        How many there were.
+    """
+
+    value: float
+    upper: float
+    samples: int
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Verdict:
+        """Of the numbers of each sample; infinite where one of them is no number."""
+        if not all(map(math.isfinite, values)):
+            return cls(math.inf, math.inf, len(values))
+        mean = float(np.mean(values))
+        if len(values) == 1:
+            return cls(mean, mean, 1)
+        half = stats.t.ppf(_CONFIDENCE, len(values) - 1) * np.std(values, ddof=1) / math.sqrt(len(values))
+        return cls(mean, mean + float(half), len(values))
+
+
+class Budget(ABC):
+    """What the user grants.
+
+    Attributes
+    ----------
+    limit
+        What a verdict's upper bound may be at most.
+    samples
+        Those that placements are judged on; they took no part in anything else.
+    """
+
+    limit: float
+    samples: Sequence[Sample]
+
+    @property
+    @abstractmethod
+    def widest(self) -> float:
+        """The relative error up to which placements are worth a look."""
+
+    @abstractmethod
+    def verdict(self, outputs: Sequence[Outputs]) -> Verdict:
+        """How wrong a placement is by its outputs for each of the samples."""
+
+    def keeps(self, verdict: Verdict) -> bool:
+        """Whether a placement keeps the budget."""
+        return verdict.upper <= self.limit
+
+
+@dataclass(frozen=True)
+class ErrorBudget(Budget):
+    """A relative error of the outputs.
+
+    Attributes
+    ----------
+    limit
+        The largest relative L2 error.
+    samples
+        Held-out samples.
+    references
+        What the network gives for them in float32.
+    """
+
+    limit: float
+    samples: Sequence[Sample]
+    references: Sequence[Outputs]
+
+    @property
+    def widest(self) -> float:
+        return self.limit
+
+    def verdict(self, outputs: Sequence[Outputs]) -> Verdict:
+        return Verdict.of([relative_error(own, right) for own, right in zip(outputs, self.references, strict=True)])
+
+
+@dataclass(frozen=True)
+class MetricBudget(Budget):
+    """A drop of the user's metric.
+
+    Attributes
+    ----------
+    limit
+        The largest drop.
+    samples
+        Validation samples.
+    labels
+        One for each of them.
+    metric
+        (outputs, labels) -> float, of one sample; more is better.
+    before
+        The metric of each sample in float32.
+    """
+
+    limit: float
+    samples: Sequence[Sample]
+    labels: Sequence[object]
+    metric: Metric
+    before: Sequence[float]
+
+    @classmethod
+    def of(
+        cls, limit: float, samples: Sequence[Sample], labels: Sequence[object], metric: Metric, right: Sequence[Outputs]
+    ) -> MetricBudget:
+        """With what the network gives in float32. Raises ModelInputError where the metric raises or is no number."""
+        before = [measured(metric, own, label) for own, label in zip(right, labels, strict=True)]
+        return cls(limit, samples, labels, metric, before)
+
+    @property
+    def widest(self) -> float:
+        return _WIDEST
+
+    def verdict(self, outputs: Sequence[Outputs]) -> Verdict:
+        after = [measured(self.metric, own, label) for own, label in zip(outputs, self.labels, strict=True)]
+        return Verdict.of([b - a for b, a in zip(self.before, after, strict=True)])
+
+
+def measured(metric: Metric, outputs: Outputs, labels: object) -> float:
+    """The metric of one sample. Raises ModelInputError where it raises, or gives no number."""
+    try:
+        value = float(metric(outputs, labels))
+    except Exception as error:  # the user's own code
+        raise ModelInputError(f"the metric raised {type(error).__name__}: {error}") from error
+    if not math.isfinite(value):
+        raise ModelInputError(f"the metric gave {value}: it has to be a number")
+    return value
+
+
+def relative_error(outputs: Outputs, references: Outputs) -> float:
+    """The largest over the outputs of |ours - reference| / |reference| (L2); for outputs that are no floats, the share
+    of elements that differ. Infinite where an output is not finite and its reference is.
+    """
+    return max((_relative(own, right) for own, right in zip(outputs, references, strict=True)), default=0.0)
+
+
+def _relative(own: np.ndarray, right: np.ndarray) -> float:
+    if right.size == 0:
+        return 0.0
+    if not np.issubdtype(right.dtype, np.floating):
+        return float(np.mean(own != right))
+    finite = np.isfinite(right)
+    if not np.array_equal(np.isfinite(own), finite):
+        return math.inf
+    ours, reference = own[finite].astype(np.float64), right[finite].astype(np.float64)
+    norm = float(np.linalg.norm(reference))
+    error = float(np.linalg.norm(ours - reference))
+    return error / norm if norm > 0 else (0.0 if error == 0 else math.inf)

@@ -1,0 +1,74 @@
+"""Grant: an allowance together with what was measured for it: ranges, sensitivities, and the judge's references."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from collage.accuracy.allowance import Allowance
+from collage.accuracy.budget import Budget
+from collage.accuracy.calibration import calibrated
+from collage.accuracy.errors import ErrorTable, sensitivities
+from collage.backends.base import Backend
+from collage.graph.dataflow_graph import DataflowGraph
+from collage.graph.from_relax import read_graph
+from collage.measure.reference import ReferenceRun
+from collage.precision import INT8
+from collage.progress import Reporter
+from collage.records import RecordDatabase
+
+
+@dataclass(frozen=True)
+class Grant:
+    """What is needed to spend an error.
+
+    Attributes
+    ----------
+    budget
+        How much may be spent, and on what that is judged.
+    errors
+        What each operator costs in less precision.
+    int8
+        Whether single products may be in eight bits.
+    judged_on
+        Digest of the samples that the budget is judged on, and of the weights; "" where verdicts cannot be recorded.
+    """
+
+    budget: Budget
+    errors: ErrorTable
+    int8: bool
+    judged_on: str
+
+
+def granted(
+    allowance: Allowance,
+    module: Any,
+    graph: DataflowGraph,
+    backends: Mapping[str, Backend],
+    threads: int,
+    reference: ReferenceRun,
+    database: RecordDatabase,
+    reporter: Reporter,
+) -> tuple[Any, Grant]:
+    """The calibrated module, and what an allowance comes to.
+
+    Parameters
+    ----------
+    reference
+        Of the module, on any inputs.
+    """
+    reporter.stage("calibrating")
+    module = calibrated(module, graph, (reference.on(sample) for sample in allowance.searched_with))
+    reporter.stage("measuring sensitivities")
+    errors = sensitivities(
+        module,
+        read_graph(module),
+        backends,
+        allowance.searched_with,
+        threads,
+        database,
+        reporter,
+        allowance.precisions,
+    )
+    return module, Grant(allowance.budget(reference), errors, INT8 in allowance.precisions, allowance.key)
