@@ -11,7 +11,7 @@ measures every candidate (docs/SEARCH.md, "Effort"). What the caller gives expli
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -62,6 +62,13 @@ class Effort:
         if effort not in EFFORTS:
             raise CollageError(f"no effort is called {effort!r}; valid names: {', '.join(EFFORTS)}")
         return EFFORTS[effort]
+
+    @property
+    def measuring(self) -> Effort:
+        """The same with estimators that measure what their model does not know."""
+        if self.estimators[0] != "learned":
+            return self
+        return replace(self, estimators=("active", "measured"), parameters=EFFORTS["normal"].parameters)
 
     def estimator(
         self, device: DeviceInfo, backends: Collection[str], threads: int, given: Mapping[str, Any]

@@ -186,7 +186,10 @@ def partition(
         passed_over: tuple[str, ...] = ()
         estimate_with: CostEstimator
         if estimator is None:
-            estimate_with, passed_over = effort.estimator(describe_device(device), available, threads, parameters)
+            # Costs of less precision are measured where no model knows them.
+            exact = [name for name, backend in available.items() if not backend.is_less_precise]
+            spending = effort if allowance is None else effort.measuring
+            estimate_with, passed_over = spending.estimator(describe_device(device), exact, threads, parameters)
         else:
             estimate_with = plugins.load("estimators", estimator, **parameters)
         estimate_with = estimate_with.bind(database, reporter)
@@ -211,9 +214,13 @@ def partition(
         costs = WorkloadCosts(estimate_with, workloads.of)
         transitions: dict[Pair, Transition] = {}
         for own in [{n: b for n, b in chosen.items() if b.device == d} for d in devices]:
-            known = estimate_with.transitions(list(own), threads)
+            # Less precise backends take and give float32 on the threads of their engine: they are charged like it.
+            exact_ones = {n: b for n, b in own.items() if not b.is_less_precise} or own
+            known = estimate_with.transitions(list(exact_ones), threads)
             if known is None:
-                known = transition_costs(list(own.values()), threads, database, reporter, estimate_with.uses_device)
+                known = transition_costs(
+                    list(exact_ones.values()), threads, database, reporter, estimate_with.uses_device
+                )
             transitions |= completed(known, {name: backend.pool for name, backend in own.items()})
         crossings = _crossings(devices, chosen, estimate_with)
         with PlanRunner(

@@ -6,8 +6,8 @@
 `bounds` gives intervals without running anything; a searcher that costs lazily (`searchers.lazy.costing`) then asks
 `estimate` for the candidates that matter, and those are measured, unless they are recorded already. When the budget is
 spent, what is asked for has its predicted cost, with the reason "predicted"; so has what the machine prevented from
-being measured, with what was in the way. A searcher that asks for everything at
-once has its first workloads measured, as far as the budget goes.
+being measured, with what was in the way. What the model knows nothing of is measured in any case. A searcher that asks
+for everything at once has its first workloads measured, as far as the budget goes.
 
 A model of another machine errs by a level, and its intervals are too narrow here. So it is adapted first, by a few
 measurements of the network's own workloads (`CostModel.adapted`), which count as any other.
@@ -160,10 +160,10 @@ class ActiveEstimator(CostEstimator):
         costs = self._known(workloads)
         missing = {_key(w): w for w in workloads if _key(w) not in costs}
         limit = self._limit()
-        for key in missing:
-            if key not in state.measures:
-                spent = sum(state.measures.values()) >= limit or state.seconds >= self._seconds_limit()
-                state.measures[key] = not spent
+        asked = [key for key in missing if key not in state.measures]
+        for key, expected in zip(asked, self._predicted([missing[key] for key in asked]), strict=True):
+            spent = sum(state.measures.values()) >= limit or state.seconds >= self._seconds_limit()
+            state.measures[key] = expected.is_unknown or not spent
         chosen = {key: w for key, w in missing.items() if state.measures[key]}
         costs.update(self._measure({key: w for key, w in chosen.items() if key not in state.prevented}))
         rest = {key: w for key, w in missing.items() if key not in costs}

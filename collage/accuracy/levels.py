@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from collage.accuracy.errors import ErrorTable
 from collage.backends.base import Backend
-from collage.graph.candidates import HOST, CandidatePartition
+from collage.graph.candidates import CandidatePartition
 from collage.graph.dataflow_graph import DataflowGraph, DataflowNode
 from collage.graph.index_set import IndexSet
 from collage.precision import INT8
@@ -46,7 +46,8 @@ def int8_levels(
         backend = backends[name]
         own = [c for c in cover if c.backend == name]
         inside = [i for c in own for i in c.sub_graph.inside]
-        products = [i for i in inside if backend.takes_int8(graph.nodes[i]) and math.isfinite(errors.of(i, INT8))]
+        able = backend.int8_nodes(graph, IndexSet(inside))
+        products = [i for i in able if math.isfinite(errors.of(i, INT8))]
         base = sum(errors.of(i, backend.precision) for i in inside)
         for chosen in _levels(graph, products, backend.precision, base, errors, widest):
             found |= dict.fromkeys(labelled for c in own if (labelled := with_int8(c, chosen)).composites)
@@ -84,8 +85,3 @@ def multiply_adds(node: DataflowNode) -> float:
     channels = weights[-1] if node.op == "relax.matmul" else weights[0]
     outputs = math.prod(int(extent) for extent in node.var.ty.shape.values)
     return outputs * math.prod(map(int, weights)) / int(channels)
-
-
-def covers_alone(baselines: Mapping[str, Sequence[CandidatePartition]]) -> dict[str, list[CandidatePartition]]:
-    """Backend -> the partitions of the cover that it has alone, the host's left out."""
-    return {name: [c for c in cover if c.backend != HOST] for name, cover in baselines.items()}

@@ -197,8 +197,8 @@ class PlanRunner:
         return build(partitioned, list(self.backends.values()), self.threads, home=self.device)
 
     def _entry(self, kind: str, path: Path, placement: Placement = None) -> Entry:
-        """With a tolerance as the precision of its partitions has it; how wrong less precision is in the end has another
-        judge (`collage.accuracy`).
+        """With a tolerance as the precision of its partitions has it. How much error less precision costs in the end is
+        judged elsewhere (`collage.accuracy`).
         """
         used = {c.backend for c in placement or () if c.backend != HOST} or set(self.backends)
         precision = [b.tolerance for name, b in self.backends.items() if name in used]

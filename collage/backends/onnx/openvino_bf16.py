@@ -22,6 +22,10 @@ class OpenVINOBf16Backend(OpenVINOBackend):
     precision = BF16
 
     @property
+    def pool(self) -> str:
+        return "openvino"
+
+    @property
     def tolerance(self) -> float:
         """As of tensors of bfloat16 (`collage.measure.check`)."""
         return 0.08

@@ -1,0 +1,174 @@
+"""Dial: the predicted error up to which placements are offered, turned until what it finds just keeps the budget.
+
+Errors of operators are measured one by one and added up (`collage.accuracy.errors`); they are not quite independent,
+and how the user's metric follows from them is not known at all. So what the search finds is run on held-out samples,
+and the dial is turned up or down, until what keeps the budget and what does not are close together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+
+from collage.accuracy.budget import ErrorBudget, Verdict
+from collage.accuracy.grant import Grant
+from collage.accuracy.levels import int8_levels
+from collage.backends.base import Backend
+from collage.confirm.run import Contest
+from collage.graph.candidates import HOST, CandidatePartition, CandidateSet
+from collage.search import Searcher, SearchProblem
+from collage.search.frontier import Frontier, FrontierPoint, frontier
+from collage.search.phase import Searched, single_backend_baselines
+
+#: How often it is turned, at most.
+_TURNS = 6
+#: What keeps the budget and what does not are close enough at this ratio of predicted errors.
+_CLOSE = 1.1
+#: A measured error that is so much below the granted one leaves room for more.
+_ROOM = 0.9
+#: Where it begins for a metric: most metrics lose nothing there.
+_FIRST = 0.02
+#: Budgets of the frontier, relative to where the dial stands.
+_SHARES = (0.25, 0.5, 1.0)
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A placement that was judged.
+
+    Attributes
+    ----------
+    point
+        The placement with its costs and its predicted error.
+    verdict
+        What was measured on held-out samples; infinite where it does not run.
+    keeps
+        Whether it keeps the budget.
+    """
+
+    point: FrontierPoint
+    verdict: Verdict
+    keeps: bool
+
+
+class Dial:
+    """Offers, searches, judges.
+
+    Parameters
+    ----------
+    problem
+        With the candidates of all precisions that the rules find.
+    searched
+        The answer in float32.
+
+    Attributes
+    ----------
+    problem
+        With those that are offered: in float32 all; of less precision single patterns, the partitions that a backend
+        has alone, what float32 was searched to be, and levels of eight bits (`collage.accuracy.levels`).
+    frontier
+        What was found so far.
+    attempts
+        What was judged, in this order.
+    """
+
+    def __init__(
+        self,
+        grant: Grant,
+        searcher: Searcher,
+        problem: SearchProblem,
+        searched: Searched,
+        backends: Mapping[str, Backend],
+        session: Callable[[], AbstractContextManager[None]],
+    ) -> None:
+        self.grant = grant
+        self.searcher = searcher
+        self.backends = backends
+        self.session = session
+        self.frontier = Frontier()
+        self.attempts: list[Attempt] = []
+        self._covers = _large_partitions(problem, searched, backends)
+        exact = (c for c in searched.problem.candidates if c.backend == HOST or not backends[c.backend].is_less_precise)
+        less = (c for c in problem.candidates if c.backend in backends and backends[c.backend].is_less_precise)
+        patterns = (c for c in less if backends[c.backend].style == "library")
+        large = (c for name, cover in self._covers.items() if backends[name].is_less_precise for c in cover)
+        self.problem = replace(problem, candidates=CandidateSet([*exact, *patterns, *large]))
+
+    def turn(self, contest: Contest) -> None:
+        """Until it stands right."""
+        budget = self.grant.budget
+        kept, lost = 0.0, math.inf  # predicted errors
+        wanted: float | None = budget.limit if isinstance(budget, ErrorBudget) else _FIRST
+        for _ in range(_TURNS):
+            if wanted is None:
+                return
+            self.offer(wanted)
+            point = self.frontier.best(wanted)
+            if point is None or point.partitioning in (a.point.partitioning for a in self.attempts):
+                return
+            verdict = contest.verdict(point.partitioning.candidates, budget, self.grant.judged_on)
+            self.attempts.append(Attempt(point, verdict, budget.keeps(verdict)))
+            if self.attempts[-1].keeps:
+                kept = max(kept, point.error)
+            else:
+                lost = min(lost, point.error)
+            wanted = self._next(self.attempts[-1], kept, lost)
+
+    def offer(self, wanted: float) -> None:
+        """Search for placements up to a predicted error, with levels of eight bits around it."""
+        covers = self._covers if self.grant.int8 else {}
+        levels = int8_levels(self.problem.graph, covers, self.backends, self.grant.errors, wanted)
+        self.problem = replace(self.problem, candidates=CandidateSet([*self.problem.candidates, *levels]))
+        with self.session():
+            found = frontier(
+                self.searcher,
+                self.problem,
+                self._squared,
+                [wanted * share for share in _SHARES],
+                self.backends,
+                budget_s=self.problem.budget_s,
+            )
+        self.frontier = found.with_points(self.frontier.points)  # bounds are of the present candidates
+
+    def _squared(self, candidate: CandidatePartition) -> float:
+        if candidate.backend == HOST:
+            return 0.0
+        return self.grant.errors.squared(candidate, self.backends[candidate.backend].precision)
+
+    def _next(self, last: Attempt, kept: float, lost: float) -> float | None:
+        """The next predicted error to look at; None when there is nothing left to find."""
+        budget, seen = self.grant.budget, last.point.error
+        if seen == 0.0 or (kept > 0.0 and lost <= _CLOSE * kept):
+            return None
+        if isinstance(budget, ErrorBudget):
+            if last.keeps and last.verdict.upper >= _ROOM * budget.limit:
+                return None
+            wanted = seen * min(max(budget.limit / last.verdict.upper, 0.25), 4.0) if last.verdict.upper else 4 * seen
+        else:
+            wanted = 2 * seen if last.keeps else seen / 2
+        if kept < wanted < lost:
+            return wanted
+        if math.isinf(lost):
+            return None
+        return math.sqrt(kept * lost) if kept else lost / 2
+
+
+def _large_partitions(
+    problem: SearchProblem, searched: Searched, backends: Mapping[str, Backend]
+) -> dict[str, list[CandidatePartition]]:
+    """Of each graph backend: the partitions that it has alone, and those of its engine in the searched placement."""
+    alone = single_backend_baselines(problem, backends)
+    engines = {name: backend.engine_name for name, backend in backends.items()}
+    found = {}
+    for name, backend in backends.items():
+        if backend.style == "graph":
+            cover = alone[f"{name} alone"].candidates if f"{name} alone" in alone else ()
+            alike = [
+                replace(c, backend=name)
+                for c in searched.partitioning.candidates
+                if c.backend != HOST and engines[c.backend] == engines[name]
+            ]
+            found[name] = list(dict.fromkeys(c for c in (*cover, *alike) if c.backend == name))
+    return found
