@@ -100,14 +100,16 @@ class Dial:
         """Until it stands right."""
         budget = self.grant.budget
         kept, lost = 0.0, math.inf  # predicted errors
+        tried: set[tuple[CandidatePartition, ...]] = set()
         wanted: float | None = budget.limit if isinstance(budget, ErrorBudget) else _FIRST
         for _ in range(_TURNS):
             if wanted is None:
                 return
             self.offer(wanted)
             point = self.frontier.best(wanted)
-            if point is None or point.partitioning in (a.point.partitioning for a in self.attempts):
+            if point is None or point.partitioning.candidates in tried:
                 return
+            tried.add(point.partitioning.candidates)
             verdict = contest.verdict(point.partitioning.candidates, budget, self.grant.judged_on)
             self.attempts.append(Attempt(point, verdict, budget.keeps(verdict)))
             if self.attempts[-1].keeps:
@@ -121,7 +123,9 @@ class Dial:
         covers = self._covers if self.grant.int8 else {}
         levels = int8_levels(self.problem.graph, covers, self.backends, self.grant.errors, wanted)
         self.problem = replace(self.problem, candidates=CandidateSet([*self.problem.candidates, *levels]))
+        large = (c for cover in self._covers.values() for c in cover)
         with self.session():
+            self.problem.costs([*large, *levels])  # all at once: they are built side by side
             found = frontier(
                 self.searcher,
                 self.problem,

@@ -141,7 +141,10 @@ class PlannedAccuracy(msgspec.Struct, frozen=True):
     predicted, measured, upper
         As of `PlannedPoint`, of the plan that ships: 0 for float32.
     gap
-        How much less, relatively, the sum of costs of any placement of the predicted error could be at most.
+        How much less, relatively, the sum of costs of any placement of the predicted error could be at most; 1 where
+        nothing is proven.
+    assumes_intervals
+        Whether that rests on predicted intervals, of costs that were not measured.
     judged
         How many placements were run on the held-out samples.
     """
@@ -153,6 +156,7 @@ class PlannedAccuracy(msgspec.Struct, frozen=True):
     measured: float = 0.0
     upper: float = 0.0
     gap: float = 0.0
+    assumes_intervals: bool = False
     judged: int = 0
 
 

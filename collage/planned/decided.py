@@ -69,6 +69,7 @@ def planned_accuracy(within: Within) -> PlannedAccuracy:
         predicted=shipped.point.error,
         measured=shipped.verdict.value,
         upper=shipped.verdict.upper,
+        assumes_intervals=within.frontier.assumes_intervals,
         gap=max(0.0, 1.0 - within.frontier.bound(shipped.point.error) / shipped.point.seconds),
     )
 

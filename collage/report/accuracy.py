@@ -24,8 +24,11 @@ def accuracy_text(found: PlannedAccuracy) -> str:
         if found.upper or found.predicted
         else "float32 ships: no error is spent"
     )
-    gap = f"; any placement of this error costs at most {found.gap:.1%} less" if found.predicted else ""
-    return f"granted {found.limit:.3%}; {kept}; {found.judged} placements were judged{gap}"
+    proof = ""
+    if found.predicted and found.gap < 1.0:
+        assumed = ", as far as predicted intervals hold" if found.assumes_intervals else ""
+        proof = f"; any offered placement of this error costs at most {found.gap:.1%} less{assumed}"
+    return f"granted {found.limit:.3%}; {kept}; {found.judged} placements were judged{proof}"
 
 
 def frontier_rows(plan: PlanData) -> list[tuple[str, ...]]:
@@ -33,7 +36,9 @@ def frontier_rows(plan: PlanData) -> list[tuple[str, ...]]:
     return [
         (
             *(f"{point.predicted:.3%}", *(_percent(value) for value in (point.measured, point.upper))),
-            *(f"{point.sum_s * 1e3:.4g}", f"{point.bound_s * 1e3:.4g}", str(point.partitions)),
+            f"{point.sum_s * 1e3:.4g}",
+            f"{point.bound_s * 1e3:.4g}" if point.bound_s > 0 else "",
+            str(point.partitions),
             ", ".join(point.backends),
         )
         for point in plan.frontier
