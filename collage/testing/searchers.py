@@ -17,6 +17,7 @@ from collage.graph.candidates import HOST, CandidatePartition
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.kinds import NodeKind
 from collage.search import Partitioning, Searcher, SearchProblem
+from collage.search.limit import Limit
 from collage.testing import fresh
 from collage.testing.parameters import ParameterisedConformance
 from collage.testing.problems import (
@@ -80,6 +81,23 @@ class SearcherConformance(ParameterisedConformance):
         assert found.lower_bound <= found.cost.seconds + 1e-9
         if self.exact:
             assert value(problem, found.candidates) == best, "an exact searcher finds a best cover, ties included"
+
+    @pytest.mark.parametrize("number", _SEEDS)
+    def test_a_cover_within_a_limit_keeps_it_and_the_bound_is_one(self, number: int) -> None:
+        problem = random_given(number, size=6).problem()
+        problem.costs(list(problem.candidates))
+        rng = random.Random(number)
+        used = {c: rng.choice((0.0, 1.0, 2.0)) for c in problem.candidates}
+        answer = self.make().search_within(problem, Limit(used.__getitem__, 3.0, rng.choice((0.0, 0.5))))
+        if answer is None:
+            return  # it has no such search
+        allowed = (cover for cover in covers(problem) if sum(used[c] for c in cover) <= 3.0)
+        optimum = min((value(problem, cover)[2] for cover in allowed), default=math.inf)
+        assert answer.lower_bound <= optimum + 1e-9
+        if answer.partitioning is not None:
+            chosen = answer.partitioning.candidates
+            assert sum(used[c] for c in chosen) <= 3.0 and not has_cycle(problem.graph, chosen)
+            assert answer.partitioning.cost.seconds >= optimum - 1e-9
 
     @pytest.mark.parametrize("number", _PUZZLES)
     def test_says_that_there_is_no_cover_exactly_when_there_is_none(self, number: int) -> None:

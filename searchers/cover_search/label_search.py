@@ -15,11 +15,11 @@ All else is the layered search's: passes of growing width, potentials, and a bou
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from searchers.cover_search.bounds import node_shares, offsets
 from searchers.cover_search.crossings import partitions_of
-from searchers.cover_search.layered_search import CHECK_EVERY, Budget, LayeredSearch
+from searchers.cover_search.layered_search import CHECK_EVERY, Budget, LayeredSearch, Outcome
 from searchers.cover_search.moves import Moves, with_weights
 from searchers.cover_search.open_partitions import Open, Row
 from searchers.cover_search.partial_covers import START, State
@@ -67,6 +67,14 @@ class LabelSearch(LayeredSearch):
             self._least_from[position] = self._least_from[position + 1] + self._least[position]
         if below is not None:
             self._best = below + price * most, None
+
+    def run(self) -> Outcome:
+        if self._best is not None and self._may_tighten:
+            self._tighten(self._best[0])
+        return super().run()
+
+    def _widths(self) -> Iterator[int | None]:
+        return self._widths_of_covers()
 
     def _must_end(self, width: int | None) -> bool:
         """There is an answer already."""

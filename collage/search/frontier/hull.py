@@ -30,6 +30,8 @@ from collage.search.tables import LatencyTable
 _SAME_PRICE = 1e-9
 #: Searches per budget at most: a searcher that is not exact may find covers that lead nowhere.
 _MOST_PRICES = 64
+#: A gap, relatively, at which no further price is tried.
+_CLOSE = 5e-3
 #: How often what is not costed of a cover is costed, and the search repeated, before its bound is taken as it is.
 COSTINGS = 16
 
@@ -172,12 +174,18 @@ class Hull:
         """Search until no better price is known for the budget of this squared error, or time is up."""
         for _ in range(_MOST_PRICES):
             price = self.price(limit)
-            if price is None or not self._unknown_at(price) or self._time_left() <= 0:
+            if price is None or not self._unknown_at(price) or self._time_left() <= 0 or self._is_close(limit):
                 return
             try:
                 self._search_at(price)
             except CollageError:  # its budget was spent before it found a cover
                 return
+
+    def _is_close(self, limit: float) -> bool:
+        """Whether so little is left of the gap that a search within the limit is quicker than further prices."""
+        found = self.frontier
+        best = found.within(limit)
+        return best is not None and best.seconds <= found.bound_within(limit) * (1.0 + _CLOSE)
 
     def price(self, limit: float) -> float | None:
         """Minus the slope of the hull of the known covers at a squared error; None below all."""
