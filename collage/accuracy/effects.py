@@ -8,17 +8,19 @@ again: the network is compiled from a few places on, and what lies before each o
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from collage.accuracy.program import Program, anywhere, on_engine, perturbed, side_by_side
+from collage.accuracy.program import Program, anywhere, by_patterns, on_engine, perturbed, side_by_side
+from collage.accuracy.samples import Sample
 from collage.accuracy.table import squared_error
 from collage.backends.base import Backend
 from collage.compile.rewrite import extract, ordered_inputs
 from collage.errors import CodegenError, CompiledModelError
+from collage.frontend.values import static_shape
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.index_set import IndexSet
 from collage.graph.sub_graph import SubGraph
@@ -30,6 +32,8 @@ from collage.progress import Reporter
 _NOISE = 1e-11
 #: The network is compiled anew after so many operators, at most so many times: each holds the weights that follow.
 _OPERATORS, _STARTS = 12, 4
+#: The float32 network runs with an operator's error on every second sample.
+_EVERY = 2
 
 
 @dataclass(frozen=True)
@@ -46,32 +50,47 @@ def measured(
     graph: DataflowGraph,
     engines: Sequence[Backend],
     places: Sequence[Place],
-    runs: Iterable[ReferenceRun],
-    threads: int,
+    samples: Sequence[Sample],
+    reference: ReferenceRun,
     reporter: Reporter,
 ) -> dict[Place, float]:
-    """The squared error of each place, the mean over runs; infinite where its backend fails.
+    """The squared error of each place, the mean over samples; infinite where its backend fails.
+
+    What an operator's own error is multiplied with on its way to the outputs depends on the place, and little on the
+    sample or on where the error comes from (docs/ACCURACY.md). It is found on every second sample, by the precision
+    that comes first.
 
     Parameters
     ----------
     engines
         Graph backends that compute the whole network in float32, the preferred one first; TVM does where there is none.
-    runs
-        One for each sample; each is used up before the next one is asked for.
+    reference
+        A run of the network, on whatever inputs.
     """
     nodes = sorted({place.node for place in places})
     count = min(_STARTS, math.ceil(len(nodes) / _OPERATORS)) if engines else 1
     parts = []
     for chunk in np.array_split(nodes, count):
         own = set(map(int, chunk))
-        parts.append(_Part(module, graph, engines, [place for place in places if place.node in own], threads))
-    found: dict[Place, list[float]] = {place: [] for place in places}
-    for run in runs:
+        parts.append(_Part(module, graph, engines, [place for place in places if place.node in own], reference.threads))
+    local: dict[Place, list[float]] = {place: [] for place in places}
+    gains: dict[int, list[float]] = {node: [] for node in nodes}
+    for number, sample in enumerate(samples, 1):
+        run = reference.on(sample)
+        due = {node for i, node in enumerate(nodes) if (i + number) % _EVERY == 0}
+        if number == len(samples):
+            due |= {node for node, found in gains.items() if not found}
         for part in parts:
-            for place, squared in part.errors(run):
-                found[place].append(squared)
+            for place, size in part.errors(run, due, gains):
+                local[place].append(size)
                 reporter.step(f"{graph.nodes[place.node]} in {place.precision}")
-    return {place: sum(each) / len(each) for place, each in found.items()}
+    return {place: _product(local[place], gains[place.node]) for place in places}
+
+
+def _product(sizes: Sequence[float], gains: Sequence[float]) -> float:
+    """Mean size times mean gain."""
+    size = sum(sizes) / len(sizes)
+    return size * sum(gains) / len(gains) if gains and size > 0 else size
 
 
 class _Part:
@@ -86,44 +105,49 @@ class _Part:
         self._inputs = ordered_inputs(rest)
         shifted = perturbed(extract(module, rest), {position[index] for index in self._nodes})
         self._network = anywhere(shifted, engines, threads)
+        shapes = {index: static_shape(graph.nodes[index].var.ty) or () for index in self._nodes}
+        zeros = {shape: np.zeros(shape, np.float32) for shape in shapes.values()}
+        self._nothing = {index: zeros[shape] for index, shape in shapes.items()}
         groups: dict[tuple[str, str], list[Place]] = {}
         for place in places:
             groups.setdefault((place.backend.name, place.precision), []).append(place)
         self._alone = [alone for group in groups.values() for alone in _alone(graph, group, threads)]
 
-    def errors(self, run: ReferenceRun) -> Iterator[tuple[Place, float]]:
-        """The squared error of each place in one run."""
+    def errors(
+        self, run: ReferenceRun, due: Collection[int], gains: Mapping[int, list[float]]
+    ) -> Iterator[tuple[Place, float]]:
+        """The squared relative error of each operator alone, in one run; those that are due add what it is multiplied
+        with to `gains`.
+        """
         given = run.values(self._inputs)
-        nothing = {index: np.zeros_like(run.values([index])[0]) for index in self._nodes}
+        waiting = set(due)
         expected: list[np.ndarray] | None = None
         for alone in self._alone:
             for place, output in alone.outputs(run):
-                difference = None if output is None else _difference(output, run.values([place.node])[0])
-                if difference is None:
-                    yield place, math.inf
-                elif not difference.any():
-                    yield place, 0.0
-                else:
+                node = place.node
+                difference, size = (None, math.inf) if output is None else _difference(output, run.values([node])[0])
+                if difference is not None and node in waiting:
+                    waiting.remove(node)
                     if expected is None:
-                        expected = self._network([*given, *nothing.values()])
-                    yield place, squared_error(self._shifted(given, nothing, {place.node: difference}), expected)
-
-    def _shifted(
-        self, given: Sequence[np.ndarray], nothing: Mapping[int, np.ndarray], by: Mapping[int, np.ndarray]
-    ) -> list[np.ndarray]:
-        return self._network([*given, *({**nothing, **by}).values()])
+                        expected = self._network([*given, *self._nothing.values()])
+                    shifted = self._network([*given, *{**self._nothing, node: difference}.values()])
+                    gains[node].append(squared_error(shifted, expected) / size)
+                yield place, size
 
 
-def _difference(ours: np.ndarray, real: np.ndarray) -> np.ndarray | None:
-    """What an operator's own error adds to its value, nothing where engines differ as much; None where it is not finite
-    and should be.
+def _difference(ours: np.ndarray, real: np.ndarray) -> tuple[np.ndarray | None, float]:
+    """What an operator's own error adds to its value, and its squared relative size: None and 0 where engines differ as
+    much, infinity where it is not finite and should be.
     """
     finite = np.isfinite(real)
     if not np.array_equal(finite, np.isfinite(ours)):
-        return None
-    difference = np.where(finite, ours, 0) - np.where(finite, real, 0)
-    size = np.square(np.where(finite, real, 0), dtype=np.float64).sum()
-    return difference if np.square(difference, dtype=np.float64).sum() > _NOISE * size else np.zeros_like(difference)
+        return None, math.inf
+    real = np.where(finite, real, 0)
+    difference = np.where(finite, ours, 0) - real
+    error, size = (float(np.square(each, dtype=np.float64).sum()) for each in (difference, real))
+    if error <= _NOISE * size:
+        return None, 0.0
+    return difference, error / size if size > 0 else math.inf
 
 
 @dataclass(frozen=True)
@@ -147,9 +171,12 @@ def _alone(graph: DataflowGraph, places: Sequence[Place], threads: int) -> list[
     """Operators of one backend and precision, compiled together; where that fails, one by one."""
     backend, nodes = places[0].backend, graph.nodes
     function = side_by_side(nodes[place.node].expr for place in places)
-    ranges = [nodes[nodes[place.node].inputs[0]].range for place in places] if places[0].precision == INT8 else []
     try:
-        return [_Alone(graph, places, on_engine(function, backend, threads, list(enumerate(ranges))))]
+        if backend.style == "graph":
+            data = [nodes[nodes[place.node].inputs[0]].range for place in places if place.precision == INT8]
+            return [_Alone(graph, places, on_engine(function, backend, threads, list(enumerate(data))))]
+        ranges = [nodes[index].range for place in places for index in graph.data_inputs[place.node]]
+        return [_Alone(graph, places, by_patterns(function, backend, threads, ranges))]
     except (CodegenError, CompiledModelError):
         if len(places) == 1:
             return [_Alone(graph, places, None)]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -60,8 +60,8 @@ def sensitivities(
     module, graph
         The calibrated module (`collage.accuracy.calibration`) and its dataflow graph.
     backends
-        By name. The first graph backend of a precision, by priority, represents it: errors of backends that compute in
-        the same precision differ little.
+        By name. The first one of a precision, by priority, represents it, of graph backends where there are any: errors
+        of backends that compute in the same precision differ little.
     samples
         On which errors are measured; the table has the means over them.
     precisions
@@ -96,7 +96,7 @@ def sensitivities(
         first = reference or ReferenceRun(module, graph, threads)
         engines = [backend for backend in ordered if _runs_whole(graph, backend)]
         began = time.perf_counter()
-        found = measured(module, graph, engines, missing, map(first.on, samples), threads, reporter)
+        found = measured(module, graph, engines, missing, samples, first, reporter)
         seconds = (time.perf_counter() - began) / len(missing)
         database.put_many(_record(place, keys[place], found[place], graph, seconds) for place in missing)
         squared |= found
@@ -105,37 +105,42 @@ def sensitivities(
     return ErrorTable(errors)
 
 
+def _representative(graph: DataflowGraph, precision: str, backends: Sequence[Backend]) -> Backend | None:
+    """The backend that a precision is measured on: one on an engine, where many operators are compiled at once."""
+    for backend in filter(_on_engine, backends):
+        if backend.precision == precision or (precision == INT8 and any(map(backend.takes_int8, _calls(graph)))):
+            return backend
+    return next((b for b in backends if b.precision == precision and b.style == "library" and b.device == "cpu"), None)
+
+
 def _on_engine(backend: Backend) -> bool:
     return backend.style == "graph" and backend.makes_blobs and backend.device == "cpu"
 
 
-def _representative(graph: DataflowGraph, precision: str, backends: Iterable[Backend]) -> Backend | None:
-    """The backend that a precision is measured on."""
-    for backend in filter(_on_engine, backends):
-        if backend.precision == precision:
-            return backend
-        if precision == INT8 and any(backend.takes_int8(graph.nodes[index]) for index in graph.coverable):
-            return backend
-    return None
+def _calls(graph: DataflowGraph) -> list[DataflowNode]:
+    return [node for index in graph.coverable if (node := graph.nodes[index]).kind is NodeKind.CALL]
 
 
 def _changed(graph: DataflowGraph, precision: str, backend: Backend) -> dict[int, bool]:
     """The nodes that a precision changes, and whether their errors can be measured."""
-    calls = [node for index in graph.coverable if (node := graph.nodes[index]).kind is NodeKind.CALL]
+    heavy = [node for node in _calls(graph) if node.op_kind not in _LIGHT]
+    if backend.precision == precision:
+        found = _taken(graph, backend)
+        able = {node.index for node in heavy if node.index in found}
+    else:
+        able = {node.index for node in heavy if backend.takes_int8(node)}
     if precision == INT8:
-        taken = {node.index for node in calls if backend.takes_int8(node)}
-        products = (node for node in calls if node.op_kind is OpKind.ANCHOR or node.index in taken)
-        return {n.index: n.index in taken and _data_range(graph, n.index) != UNKNOWN for n in products}
-    taken_by_rule = _taken(graph, backend)
-    return {n.index: _is_single(n) for n in calls if n.op_kind not in _LIGHT and n.index in taken_by_rule}
+        ranged = {index for index in able if _data_range(graph, index) != UNKNOWN}
+        return {n.index: n.index in ranged for n in heavy if n.op_kind is OpKind.ANCHOR or n.index in able}
+    return {n.index: _is_single(n) for n in heavy if n.index in able}
 
 
 def _runs_whole(graph: DataflowGraph, backend: Backend) -> bool:
     """Whether a backend computes the whole network in float32."""
     if not _on_engine(backend) or backend.precision != FLOAT32:
         return False
-    calls = IndexSet(index for index in graph.coverable if graph.nodes[index].kind is NodeKind.CALL)
-    return not calls - _taken(graph, backend)
+    taken = _taken(graph, backend)
+    return all(node.index in taken for node in _calls(graph))
 
 
 def _taken(graph: DataflowGraph, backend: Backend) -> IndexSet:

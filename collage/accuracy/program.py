@@ -7,6 +7,7 @@ engine takes whole runs on TVM, operator by operator.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,19 @@ import tvm_ffi
 from tvm import relax
 
 from collage.backends.base import Backend
+from collage.compile.build import compile_partitioned
+from collage.compile.rewrite import apply
 from collage.errors import CodegenError, CompiledModelError
 from collage.frontend.passes.rewriting import bindings, substitute, variables
 from collage.frontend.values import dtype_of, static_shape
-from collage.measure.reference import compiled
-from collage.precision import INT8_POSITIONS, INT8_RANGES, Range
+from collage.graph.candidates import HOST, CandidatePartition
+from collage.graph.from_relax import read_graph
+from collage.graph.index_set import IndexSet
+from collage.graph.kinds import NodeKind
+from collage.graph.sub_graph import SubGraph
+from collage.measure.reference import compiled, run_once
+from collage.precision import INT8_POSITIONS, INT8_RANGES, UNKNOWN, Range, with_ranges
+from collage.rules.base import PartitionSpec
 from collage.runtime import engines
 
 Program = Callable[[Sequence[np.ndarray]], list[np.ndarray]]
@@ -64,6 +73,37 @@ def _tensor(array: np.ndarray, in_place: bool) -> Any:
     if in_place and array.flags.c_contiguous and array.flags.writeable:
         return tvm_ffi.from_dlpack(array)
     return tvm.runtime.tensor(array)
+
+
+def by_patterns(function: Any, backend: Backend, threads: int, ranges: Sequence[Range]) -> Program:
+    """What runs a Relax function of calls that do not know each other, each on a library backend by itself.
+
+    Parameters
+    ----------
+    ranges
+        Of each parameter.
+
+    Raises
+    ------
+    CodegenError
+        The backend does not take a call alone.
+    """
+    main = relax.GlobalVar("main")
+    module = relax.transform.CanonicalizeBindings()(tvm.IRModule({main: function.with_attr("global_symbol", "main")}))
+    unknown = [UNKNOWN for _ in bindings(module["main"])]
+    module = with_ranges(module, [*ranges, *unknown])
+    graph = read_graph(module)
+    found = PartitionSpec(backend.partition_rule, backend.name).candidates(graph)
+    alone = {each.sub_graph.inside.first: each for each in found if len(each.sub_graph.inside) == 1}
+    cover = []
+    for index in graph.coverable:
+        node = graph.nodes[index]
+        if node.kind is NodeKind.CALL and index not in alone:
+            raise CodegenError(f"{backend.name} does not take {node} alone")
+        cover.append(alone.get(index) or CandidatePartition(SubGraph(graph, IndexSet([index])), HOST))
+    partitioned = apply(module, graph, cover, {backend.name: backend})
+    engines.register()
+    return partial(run_once, compile_partitioned(partitioned, [backend], threads))
 
 
 def anywhere(module: Any, backends: Iterable[Backend], threads: int) -> Program:

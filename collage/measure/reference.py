@@ -157,13 +157,13 @@ def _compiled_in(widening: Widening, module: Any, threads: int, scheduled: bool)
     """
     main = module["main"]
     if calls_kernels(main) or next(opaque_calls(main), None) is not None or not dtypes_of(main) & widening.keys():
-        return partial(_run, _operator_by_operator(module, threads, scheduled))
+        return partial(run_once, _operator_by_operator(module, threads, scheduled))
     executable = _operator_by_operator(widened_module(module, widening), threads, scheduled)
     specs = output_specs(module)
 
     def run(inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         wide = [array.astype(widening.get(array.dtype.name, array.dtype), copy=False) for array in inputs]
-        results = _run(executable, wide)
+        results = run_once(executable, wide)
         with np.errstate(over="ignore"):  # beyond the largest number of a narrow type is infinity there, too
             return [array.astype(spec.dtype) for array, spec in zip(results, specs, strict=True)]
 
@@ -191,7 +191,8 @@ def _operator_by_operator(module: Any, threads: int, scheduled: bool) -> Any:
         raise CollageError(f"TVM cannot compute reference values for the network: {error}") from error
 
 
-def _run(executable: Any, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+def run_once(executable: Any, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """What an executable returns for some inputs."""
     register()
     vm = VirtualMachine(executable, tvm.cpu())
     result = vm["main"](*(tvm.runtime.tensor(array) for array in inputs))

@@ -11,12 +11,14 @@ import numpy as np
 import pytest
 from tvm import relax
 
+import collage.accuracy.effects as effects
 import collage.accuracy.errors as errors_module
 from collage.accuracy.calibration import calibrated
 from collage.accuracy.effects import Place, measured
 from collage.accuracy.errors import ErrorTable, sensitivities, squared_error
 from collage.accuracy.program import on_engine
 from collage.backends.base import Backend
+from collage.backends.onednn import OneDNNBackend
 from collage.backends.onnx.onnxruntime import ONNXRuntimeBackend
 from collage.errors import ModelInputError, PlanError
 from collage.frontend import load
@@ -85,7 +87,9 @@ def _in_eight_bits(data: np.ndarray, weights: np.ndarray, ends: tuple[float, flo
     return _quantised(data, ends) @ (np.rint(weights / scale) * scale)
 
 
-def test_errors_are_numpys(module: Any, graph: DataflowGraph, database: RecordDatabase) -> None:
+def test_errors_are_numpys(
+    module: Any, graph: DataflowGraph, database: RecordDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first, second = _products(graph)
     ranges = [graph.nodes[graph.nodes[index].inputs[0]].range for index in (first, second)]
     expected = {first: 0.0, second: 0.0}
@@ -98,6 +102,7 @@ def test_errors_are_numpys(module: Any, graph: DataflowGraph, database: RecordDa
         }
         for index, output in without.items():
             expected[index] += float(np.sum((output - real) ** 2) / np.sum(real**2)) / len(SAMPLES)
+    monkeypatch.setattr(effects, "_EVERY", 1)
     table = _table(module, database)
     for index in (first, second):
         assert table.of(index, INT8) == pytest.approx(expected[index], rel=0.05)
@@ -147,14 +152,12 @@ def test_weights_samples_and_ranges_are_part_of_what_is_recalled(
 def test_starting_in_the_middle_equals_starting_at_the_beginning(
     module: Any, graph: DataflowGraph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import collage.accuracy.effects as effects
-
     backend = ONNXRuntimeBackend()
     places = [Place(index, INT8, backend) for index in _products(graph)]
     run = ReferenceRun(module, graph, 1)
 
     def found() -> dict[Place, float]:
-        return measured(module, graph, [backend], places, map(run.on, SAMPLES), 1, Reporter())
+        return measured(module, graph, [backend], places, SAMPLES, run, Reporter())
 
     whole = found()
     monkeypatch.setattr(effects, "_OPERATORS", 1)
@@ -166,7 +169,7 @@ def test_networks_that_no_engine_takes_run_on_tvm(module: Any, graph: DataflowGr
     places = [Place(index, INT8, backend) for index in _products(graph)]
     run = ReferenceRun(module, graph, 1)
     by_tvm, by_engine = (
-        measured(module, graph, engines, places, map(run.on, SAMPLES), 1, Reporter()) for engines in ([], [backend])
+        measured(module, graph, engines, places, SAMPLES, run, Reporter()) for engines in ([], [backend])
     )
     assert by_tvm == pytest.approx(by_engine, rel=1e-3)
 
@@ -175,7 +178,7 @@ def test_errors_of_a_whole_network_are_about_the_sum(module: Any, graph: Dataflo
     backend = ONNXRuntimeBackend()
     places = [Place(index, INT8, backend) for index in _products(graph)]
     run = ReferenceRun(module, graph, 1)
-    found = measured(module, graph, [backend], places, map(run.on, SAMPLES), 1, Reporter())
+    found = measured(module, graph, [backend], places, SAMPLES, run, Reporter())
     position = {index: i for i, index in enumerate(graph.coverable)}
     labelled = [(position[i], graph.nodes[graph.nodes[i].inputs[0]].range) for i in _products(graph)]
     whole = on_engine(module["main"], backend, 1, labelled)
@@ -262,3 +265,25 @@ F = np.float32
 )
 def test_the_error_of_outputs(ours: list[np.ndarray], reference: list[np.ndarray], expected: float) -> None:
     assert squared_error(ours, reference) == expected
+
+
+class _Rounding(OneDNNBackend):
+    """oneDNN under another precision's name: its errors are those of float32."""
+
+    precision = BF16
+
+
+def test_a_library_backend_represents_a_precision_that_no_engine_has(
+    module: Any, graph: DataflowGraph, database: RecordDatabase
+) -> None:
+    backends: dict[str, Backend] = {"onednn": _Rounding(), "onnxruntime": ONNXRuntimeBackend()}
+    table = sensitivities(module, graph, backends, SAMPLES, 1, database, Reporter(), [BF16])
+    assert table.errors == {BF16: dict.fromkeys(_products(graph), 0.0)}
+
+
+def test_nothing_is_known_of_a_precision_without_a_backend(
+    module: Any, graph: DataflowGraph, database: RecordDatabase
+) -> None:
+    table = sensitivities(module, graph, {}, SAMPLES, 1, database, Reporter(), [FLOAT32, BF16])
+    assert table.of(0, BF16) == math.inf
+    assert table.of(0, FLOAT32) == 0
