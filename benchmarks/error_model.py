@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 from rich.table import Table
-from scipy.stats import spearmanr
 
 from benchmarks.workloads import build
 from collage.accuracy.calibration import calibrated
@@ -106,7 +105,7 @@ def summary(points: Sequence[tuple[float, float]]) -> dict[str, Any]:
     predicted, measured = np.sqrt(np.asarray(points)).T
     ratio = measured / predicted
     low, median, high = np.quantile(ratio, [0.05, 0.5, 0.95])
-    rank = float(spearmanr(predicted, measured).statistic)
+    rank = float(np.corrcoef(predicted.argsort().argsort(), measured.argsort().argsort())[0, 1])
     ends = {"least": float(measured.min()), "largest": float(measured.max())}
     return {"rank": rank, "median": float(median), "low": float(low), "high": float(high), **ends}
 

@@ -39,8 +39,8 @@ _INDEXING = {
 
 
 def random_inputs(module: Any, seed: int = 0, function: str = "main") -> list[np.ndarray]:
-    """One array per parameter: standard normal floats, integers below what they index (below 2 when they index
-    nothing).
+    """One array per parameter: standard normal floats, integers below what they index; bytes of all values, and other
+    integers below 2, when they index nothing.
 
     Parameters
     ----------
@@ -56,6 +56,10 @@ def random_inputs(module: Any, seed: int = 0, function: str = "main") -> list[np
         dtype = str(param.ty.dtype)
         if dtype == "bool":
             arrays.append(rng.random(shape) < 0.5)
+        elif dtype in ("int8", "uint8") and param not in bounds:
+            arrays.append(
+                rng.integers(np.iinfo(dtype).min, np.iinfo(dtype).max, size=shape, dtype=dtype, endpoint=True)
+            )
         elif dtype.startswith(("int", "uint")):
             arrays.append(rng.integers(0, max(1, bounds.get(param, 2)), size=shape).astype(dtype))
         else:

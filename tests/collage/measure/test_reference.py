@@ -14,6 +14,7 @@ from collage.errors import CodegenError, CollageError
 from collage.frontend import load
 from collage.frontend.passes.precision import dtypes_of
 from collage.graph.from_relax import read_graph
+from collage.measure.inputs import random_inputs
 from collage.measure.reference import ReferenceRun
 
 
@@ -113,3 +114,9 @@ def test_several_outputs_one_of_them_an_input() -> None:
     assert len(run.outputs) == 2
     np.testing.assert_array_equal(run.outputs[0], np.maximum(run.inputs[0], 0))
     np.testing.assert_array_equal(run.outputs[1], run.inputs[0])
+
+
+def test_random_bytes_take_all_values() -> None:
+    for dtype in ("int8", "uint8"):
+        (array,) = random_inputs(_module(lambda x: relax.op.add(x, x), (64, 64), dtype=dtype))
+        assert len(np.unique(array)) == 256
