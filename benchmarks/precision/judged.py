@@ -95,7 +95,7 @@ def judge_errors(
     return judged
 
 
-def finalists(judged: Mapping[str, Judged], keeps: Callable[[Judged], bool], margin: float = 1.15) -> list[str]:
+def finalists(judged: Mapping[str, Judged], keeps: Callable[[Judged], bool], margin: float = 1.3) -> list[str]:
     """Those that may be the fastest that keep the budget: within the margin of the fastest, three at most."""
     kept = sorted((name for name, found in judged.items() if keeps(found)), key=lambda name: judged[name].seconds)
     return [name for name in kept[:3] if judged[name].seconds <= margin * judged[kept[0]].seconds]

@@ -10,11 +10,13 @@
 | onnxruntime-int8 | onnxruntime.quantization, static, Q/DQ | ONNX Runtime |
 | onnxruntime-int8-products | the same, of products and convolutions only | ONNX Runtime |
 
-What is made is kept in a folder, with its facts, and is not made again.
+What is made is kept in a folder for these files, with its facts, and is not made again; nor is what failed, unless its
+`.json` is deleted.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
@@ -186,6 +188,8 @@ def rivals(
         Whom to race, and name of what was made -> its facts. Accuracy control that reverted nothing made what plain
         quantisation makes, and is not raced again.
     """
+    given = hashlib.sha256(model.read_bytes() + samples.read_bytes()).hexdigest()
+    folder = folder / given[:12]
     folder.mkdir(parents=True, exist_ok=True)
     entries = [
         Entry("openvino", "openvino", model),

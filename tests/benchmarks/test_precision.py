@@ -109,6 +109,8 @@ def test_photographs_are_smooth_and_tokens_follow_zipfs_law() -> None:
 def test_samples_are_written_as_collage_reads_them(tmp_path: Path) -> None:
     several = samples(3, 0)
     save(several, tmp_path / "samples.npz")
+    save(several, tmp_path / "again.npz")
+    assert (tmp_path / "samples.npz").read_bytes() == (tmp_path / "again.npz").read_bytes()
     with np.load(tmp_path / "samples.npz") as data:
         assert data["x"].shape == (3, 4, 16)
     assert np.array_equal(read(tmp_path / "samples.npz")[2]["x"], several[2]["x"])
@@ -149,6 +151,8 @@ def test_rivals_of_less_precision_have_errors_of_their_kind(
     monkeypatch.setattr("benchmarks.precision.judged._QUALIFYING_S", 0.01)
     entries, facts, model = prepared
     assert facts["onnxruntime-int8"]["seconds"] >= 0
+    again = rivals(model, model.with_name("calibration.npz"), model.with_name("made"), [0.01], None)
+    assert again == (entries, facts)
     unseen = samples(3, 2)
     expected, _ = run(Entry("plain", "onnxruntime-plain", model), unseen, 1)
     assert not np.array_equal(expected[0][0], expected[1][0])  # each sample was given
