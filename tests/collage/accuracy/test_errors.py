@@ -20,6 +20,7 @@ from collage.accuracy.program import on_engine
 from collage.backends.base import Backend
 from collage.backends.onednn import OneDNNBackend
 from collage.backends.onnx.onnxruntime import ONNXRuntimeBackend
+from collage.backends.onnx.openvino_bf16 import OpenVINOBf16Backend
 from collage.errors import ModelInputError, PlanError
 from collage.frontend import load
 from collage.graph.candidates import HOST, CandidatePartition
@@ -287,3 +288,17 @@ def test_nothing_is_known_of_a_precision_without_a_backend(
     table = sensitivities(module, graph, {}, SAMPLES, 1, database, Reporter(), [FLOAT32, BF16])
     assert table.of(0, BF16) == math.inf
     assert table.of(0, FLOAT32) == 0
+
+
+@pytest.mark.skipif(not OpenVINOBf16Backend().availability().available, reason="no instructions for bfloat16")
+def test_a_second_precision_follows_from_its_own_error(module: Any, graph: DataflowGraph) -> None:
+    run = ReferenceRun(module, graph, 1)
+    backend, narrow = ONNXRuntimeBackend(), OpenVINOBf16Backend()
+    first = [Place(index, INT8, backend) for index in _products(graph)]
+    second = [Place(index, BF16, narrow) for index in _products(graph)]
+    alone, together = (
+        measured(module, graph, [backend], p, SAMPLES, run, Reporter()) for p in (second, first + second)
+    )
+    for place in second:
+        assert together[place] == pytest.approx(alone[place], rel=0.7)
+        assert 1e-7 < alone[place] < 1e-4
