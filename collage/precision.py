@@ -23,7 +23,7 @@ LESS_PRECISE = frozenset((BF16, INT8))
 #: then of what each binding gives; twice 0 where that is not known.
 RANGES = "collage_ranges"
 #: Attributes of a partition's function: the positions of the bindings that are in eight bits, and the ranges of their
-#: data operands, two numbers for each of them.
+#: data operands, two numbers for each of them; of library backends of eight bits, the ranges of its parameters.
 INT8_POSITIONS = "collage_int8"
 INT8_RANGES = "collage_int8_ranges"
 

@@ -17,7 +17,7 @@ from collage.backends.library.composite import Composite
 from collage.backends.library.convolution import FORWARD, TRANSPOSED, convolution_patterns, read_on_host
 from collage.backends.library.epilogue import ACTIVATIONS
 from collage.backends.library.host import HostLibraryBackend
-from collage.backends.library.matmul.chain import read_chain
+from collage.backends.library.matmul.chain import MatmulChain, read_chain
 from collage.backends.library.matmul.patterns import matmul_blob, matmul_patterns
 from collage.backends.library.problem import Problem, is_read_by, problem_of, shape_of
 from collage.runtime import blob
@@ -52,21 +52,27 @@ class OneDNNBackend(HostLibraryBackend):
     def blob_of(self, composite: Composite) -> bytes:
         """The operation in numbers, and its weights; see `collage/runtime/onednn/engine.cc`."""
         if composite.label.startswith("onednn.matmul"):
-            return product_blob(composite)
-        return convolution_blob(problem_of(composite, read_on_host), composite)
+            chain = read_chain(composite.bound)
+            return product_blob(composite, chain, self.held_in(composite, chain.lhs))
+        problem = problem_of(composite, read_on_host)
+        return convolution_blob(problem, composite, self.held_in(composite, problem.operands["x"].expr))
+
+    def held_in(self, composite: Composite, data: Any) -> dict[str, Any]:
+        """What the header says of how operands are held, of which `data` is the one that is no weight; nothing of
+        floats.
+        """
+        return {}
 
 
 #: Whether a match can be compiled: its reading, without the blob.
 is_supported = is_read_by(read_on_host)
 
 
-def product_blob(composite: Composite) -> bytes:
+def product_blob(composite: Composite, chain: MatmulChain, held_in: Mapping[str, Any]) -> bytes:
     """The blob of a matrix product."""
-    chain = read_chain(composite.bound)
     read_from = {"lhs": chain.lhs, "rhs": chain.rhs, "bias": chain.bias, "residual": chain.residual}
-    return matmul_blob(
-        composite, chain, operands=arguments(composite, read_from), written=math.prod(shape_of(composite.result))
-    )
+    written = math.prod(shape_of(composite.result))
+    return matmul_blob(composite, chain, operands=arguments(composite, read_from), written=written, **held_in)
 
 
 def arguments(composite: Composite, read_from: Mapping[str, Any]) -> dict[str, dict[str, int]]:
@@ -78,13 +84,13 @@ def arguments(composite: Composite, read_from: Mapping[str, Any]) -> dict[str, d
     }
 
 
-def convolution_blob(problem: Problem, composite: Composite) -> bytes:
+def convolution_blob(problem: Problem, composite: Composite, held_in: Mapping[str, Any]) -> bytes:
     """The blob of a convolution whose operands are arguments of a partition, or weights."""
     settings, kernel = problem.settings, problem.operands["w"].view.dims[2:]
     read_from = {role: operand.expr for role, operand in problem.operands.items()}
     activation = [step for step in settings["epilogue"] if step["mode"] != "add"]
     padded = any(settings["pre_padding"]) or any(settings["post_padding"])
-    pointwise = problem.op == "conv" and settings["groups"] == 1 and not padded and set(kernel) == {1}
+    pointwise = problem.op == "conv" and settings["groups"] == 1 and not padded and set(kernel) == {1} and not held_in
     header = {
         "op": problem.op,
         "x": list(problem.operands["x"].view.dims),
@@ -100,6 +106,7 @@ def convolution_blob(problem: Problem, composite: Composite) -> bytes:
         "arguments": composite.count + 1,
         **({"activation": activation[0]} if activation else {}),
         **({"pointwise": True} if pointwise else {}),
+        **held_in,
     }
     weights = {role: operand.value for role, operand in problem.operands.items() if operand.value is not None}
     return blob.pack(header, weights)

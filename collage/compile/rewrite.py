@@ -9,7 +9,8 @@ A partition becomes one private function that `main` calls:
   all places;
 - graph: a `Codegen` function whose body is the sub-graph; weights are inside, and attributes say which products are
   in eight bits;
-- library: a `Codegen` function that holds one `Composite` function per labelled pattern.
+- library: a `Codegen` function that holds one `Composite` function per labelled pattern; of a backend of eight bits,
+  an attribute says what its parameters range over.
 """
 
 from __future__ import annotations
@@ -187,6 +188,9 @@ def partition_function(graph: DataflowGraph, candidate: CandidatePartition, back
     params = body.parameters(inputs)
     attrs = {"Codegen": backend.name, "global_symbol": symbol, **_quantised(graph, candidate)}
     if backend.style == "library":
+        if backend.precision == INT8:
+            given = [graph.nodes[i].range for i in inputs for _ in _tensors(body.values[i])]
+            attrs[INT8_RANGES] = [end for ends in given for end in ends]
         function = body.composite_function(params, sub_graph.inside, outputs, candidate.composites)
     else:
         function = body.function(params, sub_graph.inside, outputs)

@@ -16,6 +16,7 @@ import tvm
 from tvm import relax
 
 from collage.errors import CodegenError
+from collage.precision import INT8_RANGES, Range
 from collage.runtime import blob
 
 
@@ -37,6 +38,8 @@ class Composite:
         Variable inside -> the call that it is bound to.
     count
         Number of arguments of the partition's function; its output is the one after them.
+    ranges
+        What each of these was seen to range over; of backends of eight bits.
     """
 
     label: str
@@ -45,6 +48,7 @@ class Composite:
     arguments: Mapping[Any, int]
     bound: Mapping[Any, Any]
     count: int
+    ranges: tuple[Range, ...] = ()
 
     @classmethod
     def of(cls, function: Any) -> Composite:
@@ -63,6 +67,7 @@ class Composite:
         (inner,) = composites.values()
         inside = [binding for block in inner.body.blocks for binding in block.bindings]
         positions = {param: i for i, param in enumerate(function.params)}
+        ends = [float(end) for end in function.attrs.get(INT8_RANGES, ())]
         arguments = {p: positions[a] for p, a in zip(inner.params, calls[0].value.args, strict=True)}
         return cls(
             label=str(inner.attrs["Composite"]),
@@ -71,6 +76,7 @@ class Composite:
             arguments=arguments,
             bound={binding.var: binding.value for binding in inside},
             count=len(function.params),
+            ranges=tuple(zip(ends[::2], ends[1::2], strict=True)),
         )
 
     def value(self, expr: Any) -> Any:

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "operation.h"
+#include "precision.h"
 
 namespace collage {
 namespace onednn {
@@ -25,6 +26,7 @@ struct Shape {
   bool transposed;
   Extents x, y, kernel, stride, dilation, before, after;
   int64_t groups;
+  Precision precision;
 
   /*!
    * Whether oneDNN applies the epilogue. In transposed convolutions its version 3.2 does so to partial sums (AVX-512;
@@ -52,7 +54,8 @@ class Kernel {
  public:
   /*! `source` is the layout of x that other kernels chose; null leaves the choice to this one. */
   Kernel(const Shape& shape, int64_t images, int64_t groups, int64_t filters, bool residual, const Activation& activation,
-         const Descriptor& source) {
+         const Descriptor& source)
+      : zero_(shape.precision.zero) {
     int64_t channels = shape.x[1] / shape.groups * groups;
     plain_source = Planes(shape.x, images, channels);
     plain_result = Planes(shape.y, images, filters);
@@ -68,7 +71,13 @@ class Kernel {
     }
     Attributes attributes = MakeAttributes();
     COLLAGE_ONEDNN_CALL(dnnl_primitive_attr_set_post_ops, attributes.get(), steps);
-    Descriptor x = source == nullptr ? Any(With(images, channels, shape.x)) : source, w = Any(kernel);
+    if (shape.precision.is_int8()) {
+      scales_ = Strided({filters}, {1});
+      COLLAGE_ONEDNN_CALL(dnnl_primitive_attr_set_scales_mask, attributes.get(), DNNL_ARG_WEIGHTS, shape.groups > 1 ? 3 : 1);
+      COLLAGE_ONEDNN_CALL(dnnl_primitive_attr_set_zero_points_mask, attributes.get(), DNNL_ARG_SRC, 0);
+    }
+    Descriptor x = source == nullptr ? Any(With(images, channels, shape.x), shape.precision.data) : source;
+    Descriptor w = Any(kernel, shape.precision.weights);
     Descriptor bias = shape.fused() ? Strided({filters}, {1}) : nullptr, y = Any(With(images, filters, shape.y));
     dnnl_primitive_desc_t made;
     if (shape.transposed) {
@@ -81,11 +90,7 @@ class Kernel {
                           shape.dilation.data(), shape.before.data(), shape.after.data(), attributes.get());
     }
     PrimitiveDescriptor descriptor = Own(made);
-    const char* name = nullptr;
-    COLLAGE_ONEDNN_CALL(dnnl_primitive_desc_query, made, dnnl_query_impl_info_str, 0, &name);
-    if (std::string(name).find("ref") != std::string::npos) {
-      TVM_FFI_THROW(RuntimeError) << "oneDNN has its reference implementation only (" << name << ")";
-    }
+    RefuseReference(made);
     this->source = Chosen(descriptor, dnnl_query_src_md);
     weights = Chosen(descriptor, dnnl_query_weights_md);
     this->bias = bias;
@@ -98,16 +103,23 @@ class Kernel {
     }
   }
 
-  void Run(const float* x, const float* w, const float* bias, float* y, float* scratch) const {
+  /*! `scales` are those of the results in eight bits. */
+  void Run(const float* x, const float* w, const float* bias, const float* scales, float* y, float* scratch) const {
     Memory read(source, x), kernel(weights, w), target(result, y), room(scratchpad, scratch);
-    dnnl_exec_arg_t from{DNNL_ARG_SRC, read.get()}, by{DNNL_ARG_WEIGHTS, kernel.get()};
-    dnnl_exec_arg_t to{DNNL_ARG_DST, target.get()}, in{DNNL_ARG_SCRATCHPAD, room.get()};
-    if (this->bias == nullptr) {
-      Execute(primitive, {from, by, to, in});
-    } else {
-      Memory added(this->bias, bias);
-      Execute(primitive, {from, by, to, in, {DNNL_ARG_BIAS, added.get()}});
+    std::vector<dnnl_exec_arg_t> arguments{
+        {DNNL_ARG_SRC, read.get()}, {DNNL_ARG_WEIGHTS, kernel.get()}, {DNNL_ARG_DST, target.get()}, {DNNL_ARG_SCRATCHPAD, room.get()}};
+    std::unique_ptr<Memory> added, factors, zero;
+    if (this->bias != nullptr) {
+      added = std::make_unique<Memory>(this->bias, bias);
+      arguments.push_back({DNNL_ARG_BIAS, added->get()});
     }
+    if (scales_ != nullptr) {
+      factors = std::make_unique<Memory>(scales_, scales);
+      zero = std::make_unique<Memory>(Strided({1}, {1}, dnnl_s32), &zero_);
+      arguments.push_back({DNNL_ARG_ATTR_SCALES | DNNL_ARG_WEIGHTS, factors->get()});
+      arguments.push_back({DNNL_ARG_ATTR_ZERO_POINTS | DNNL_ARG_SRC, zero->get()});
+    }
+    Execute(primitive, arguments);
   }
 
   bool copies_source() const { return !Same(source, plain_source); }
@@ -117,6 +129,10 @@ class Kernel {
   Primitive primitive;
   /*! From its layout of the result, and of a residual to it. */
   Reorder out, in;
+
+ private:
+  Descriptor scales_;
+  int32_t zero_;
 };
 
 class Convolution : public Operation {
@@ -127,11 +143,13 @@ class Convolution : public Operation {
       : shape_(shape), bias_(shape.y[1]), residual_(residual), activation_(activation), nonlinear_(activation) {
     std::fill_n(bias_.data(), shape.y[1], 0.0f);
     if (bias != nullptr) std::copy_n(bias, shape.y[1], bias_.data());
+    std::unique_ptr<Int8Weights> bytes = ToBytes(weights);
+    const char* given = bytes == nullptr ? reinterpret_cast<const char*>(weights) : reinterpret_cast<const char*>(bytes->steps.data());
     int64_t wanted = threads == 1 ? 1 : kPiecesPerThread * threads;
     for (auto images : Parts(shape.x[0], 1, wanted)) {
       sources_.push_back({images.first, images.second, sources_.empty() ? 0 : sources_.back().offset + sources_.back().floats, 0});
       for (auto filters : FilterParts(CeilDiv(wanted, std::min(wanted, shape.x[0])), threads)) {
-        AddPiece(images, filters, weights);
+        AddPiece(images, filters, given);
       }
       if (shared_source()) AddCopies(wanted);
     }
@@ -186,7 +204,7 @@ class Convolution : public Operation {
     return Parts(filters, kBlock, wanted);
   }
 
-  void AddPiece(std::pair<int64_t, int64_t> images, std::pair<int64_t, int64_t> filters, const float* weights) {
+  void AddPiece(std::pair<int64_t, int64_t> images, std::pair<int64_t, int64_t> filters, const char* weights) {
     int64_t per_group = shape_.y[1] / shape_.groups, count = filters.second - filters.first;
     int64_t groups = shape_.groups == 1 ? 1 : count / per_group, batch = images.second - images.first;
     int64_t group = shape_.groups == 1 ? 0 : filters.first / per_group;
@@ -207,7 +225,7 @@ class Convolution : public Operation {
       scratch_ = std::max({scratch_, kernel->in.scratch(), kernel->out.scratch()});
     }
     if (!shared_source() && kernel->copies_source()) {
-      piece.copy = Reorder(kernel->plain_source, kernel->source);
+      piece.copy = Copied(kernel->plain_source, kernel->source);
       source_ = std::max(source_, CeilDiv(Floats(kernel->source), kBlock) * kBlock);
       scratch_ = std::max(scratch_, piece.copy.scratch());
     }
@@ -215,14 +233,35 @@ class Convolution : public Operation {
     pieces_.push_back(std::move(piece));
   }
 
+  /*! The weights in eight bits, if they are to be so, and the scales of the results. */
+  std::unique_ptr<Int8Weights> ToBytes(const float* weights) {
+    if (!shape_.precision.is_int8()) return nullptr;
+    int64_t filters = shape_.y[1], taps = Count(shape_.kernel), count = shape_.x[1] / shape_.groups * filters * taps;
+    int64_t per_group = filters / shape_.groups, channels = shape_.x[1] / shape_.groups;
+    auto made = std::make_unique<Int8Weights>(weights, count, filters, [&](int64_t i) {
+      if (!shape_.transposed) return i / (channels * taps);
+      return i / (channels * per_group * taps) * per_group + i / taps % per_group;
+    });
+    scales_.Reserve(filters);
+    for (int64_t f = 0; f < filters; ++f) scales_.data()[f] = made->scales[f] * shape_.precision.scale;
+    return made;
+  }
+
+  /*! Data in the layout and the type that a kernel reads. */
+  Reorder Copied(const Descriptor& from, const Descriptor& to) const {
+    Steps steps = shape_.precision.steps();
+    return Reorder(from, to, shape_.precision.is_int8() ? &steps : nullptr);
+  }
+
   std::shared_ptr<Buffer> MakeWeights(const Kernel& kernel, int64_t group, int64_t groups, int64_t filter, int64_t filters,
-                                      const float* weights) const {
+                                      const char* weights) const {
     int64_t taps = Count(shape_.kernel), channels = shape_.x[1] / shape_.groups, per_group = shape_.y[1] / shape_.groups;
     int64_t own = filters / groups;  // of each group
     Extents extents{groups, own, channels}, strides{per_group * channels * taps, channels * taps, taps};
-    const float* first = weights + group * strides[0];
+    int64_t first = group * strides[0];
     if (shape_.transposed) strides = {channels * per_group * taps, taps, per_group * taps};
     if (shape_.groups == 1) first += filter * strides[1];
+    bool bytes = shape_.precision.is_int8();
     if (shape_.groups == 1) {
       extents.erase(extents.begin());
       strides.erase(strides.begin());
@@ -232,9 +271,9 @@ class Convolution : public Operation {
       strides.push_back(Count(shape_.kernel, axis + 1));
     }
     auto made = std::make_shared<Buffer>(Floats(kernel.weights));
-    Reorder reorder(Strided(extents, strides), kernel.weights);
+    Reorder reorder(Strided(extents, strides, bytes ? dnnl_s8 : dnnl_f32), kernel.weights);
     Buffer scratch(reorder.scratch() + 1);
-    reorder.Run(first, made->data(), scratch.data());
+    reorder.Run(weights + first * (bytes ? 1 : sizeof(float)), made->data(), scratch.data());
     return made;
   }
 
@@ -248,7 +287,7 @@ class Convolution : public Operation {
     for (auto channels : Parts(shape_.x[1], kBlock, CeilDiv(wanted, shape_.x[0]))) {
       Extents extents = With(batch, channels.second - channels.first, shape_.x), offsets(extents.size(), 0);
       offsets[1] = channels.first;
-      Reorder reorder(Part(kernel.plain_source, extents, offsets), Part(kernel.source, extents, offsets));
+      Reorder reorder = Copied(Part(kernel.plain_source, extents, offsets), Part(kernel.source, extents, offsets));
       copies_.push_back({sources_.size() - 1, std::move(reorder)});
       scratch_ = std::max(scratch_, copies_.back().reorder.scratch());
     }
@@ -277,7 +316,7 @@ class Convolution : public Operation {
         CopyPlanes(tensors.residual + first, result, part.last_image - part.image, piece.filters * plane);
       }
     }
-    kernel.Run(x, piece.weights->data(), bias_.data() + piece.filter, result, scratch);
+    kernel.Run(x, piece.weights->data(), bias_.data() + piece.filter, scales_.data() + piece.filter, result, scratch);
     if (kernel.copies_result()) kernel.out.Run(result, tensors.y + first, scratch);
     if (shape_.fused()) return;
     for (int64_t image = 0; image < part.last_image - part.image; ++image) {
@@ -294,7 +333,7 @@ class Convolution : public Operation {
   }
 
   Shape shape_;
-  Buffer bias_;
+  Buffer bias_, scales_;
   bool residual_;
   Activation activation_;
   Nonlinear nonlinear_;

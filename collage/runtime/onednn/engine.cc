@@ -29,7 +29,8 @@ std::unique_ptr<Operation> MakeConvolution(const Blob& blob, int64_t threads) {
   const json::Object& header = blob.header;
   bool transposed = Text(header, "op") == "conv_transpose";
   Shape shape{transposed, Ints(header, "x"), Ints(header, "y"), Ints(header, "kernel"), Ints(header, "stride"),
-              Ints(header, "dilation"), Ints(header, "before"), Ints(header, "after"), Int(header, "groups")};
+              Ints(header, "dilation"), Ints(header, "before"), Ints(header, "after"), Int(header, "groups"),
+              Precision::Read(header)};
   const float* weights = Weight(blob, "w", shape.x[1] * shape.y[1] / shape.groups * Count(shape.kernel));
   const float* bias = Has(Child(header, "tensors"), "bias") ? Weight(blob, "bias", shape.y[1]) : nullptr;
   Activation activation;
