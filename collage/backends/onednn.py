@@ -90,7 +90,7 @@ def convolution_blob(problem: Problem, composite: Composite, held_in: Mapping[st
     read_from = {role: operand.expr for role, operand in problem.operands.items()}
     activation = [step for step in settings["epilogue"] if step["mode"] != "add"]
     padded = any(settings["pre_padding"]) or any(settings["post_padding"])
-    pointwise = problem.op == "conv" and settings["groups"] == 1 and not padded and set(kernel) == {1} and not held_in
+    pointwise = problem.op == "conv" and settings["groups"] == 1 and not padded and set(kernel) == {1}
     header = {
         "op": problem.op,
         "x": list(problem.operands["x"].view.dims),

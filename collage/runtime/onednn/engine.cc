@@ -13,6 +13,7 @@
 
 #include "../host_engine.h"
 #include "convolution.h"
+#include "narrow_pointwise.h"
 #include "pointwise.h"
 #include "product.h"
 
@@ -38,11 +39,13 @@ std::unique_ptr<Operation> MakeConvolution(const Blob& blob, int64_t threads) {
     json::Object step = Child(header, "activation");
     activation = Activation::Read(Text(step, "mode"), step);
   }
+  bool residual = Has(Child(header, "operands"), "residual");
   if (Has(header, "pointwise")) {
     Extents x = Lifted(shape.x, 2), y = Lifted(shape.y, 2), stride = Lifted(shape.stride, 0);
-    return std::make_unique<Pointwise>(x, y, stride, weights, bias, activation, threads);
+    if (shape.precision.is_float()) return std::make_unique<Pointwise>(x, y, stride, weights, bias, activation, threads);
+    return std::make_unique<NarrowPointwise>(shape.precision, x, y, stride, weights, bias, residual, activation, threads);
   }
-  return std::make_unique<Convolution>(shape, weights, bias, Has(Child(header, "operands"), "residual"), activation, threads);
+  return std::make_unique<Convolution>(shape, weights, bias, residual, activation, threads);
 }
 
 /*! A partition: an operation, and where its tensors are among the arguments. */

@@ -6,14 +6,12 @@
 #define COLLAGE_RUNTIME_ONEDNN_NARROW_PRODUCT_H_
 
 #include <algorithm>
-#include <cmath>
-#include <cstring>
 #include <map>
 #include <utility>
 #include <vector>
 
+#include "channels_last.h"
 #include "operation.h"
-#include "precision.h"
 
 namespace collage {
 namespace onednn {
@@ -24,27 +22,6 @@ struct Lines {
   bool transposed;
   int64_t ld;
 };
-
-/*! The nearest bfloat16 of value * factor, of each of `count` floats that lie side by side. */
-inline void ToBf16(const float* from, int64_t count, float factor, uint16_t* to) {
-  for (int64_t i = 0; i < count; ++i) {
-    float value = from[i] * factor;
-    uint32_t bits;
-    std::memcpy(&bits, &value, sizeof(bits));
-    uint32_t nearest = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
-    to[i] = static_cast<uint16_t>(value == value ? nearest : bits >> 16 | 0x40);  // no number stays none
-  }
-}
-
-/*! Steps of eight bits. */
-inline void ToSteps(const float* from, int64_t count, Steps steps, uint8_t* to) {
-  float zero = static_cast<float>(steps.zero);
-  for (int64_t i = 0; i < count; ++i) {
-    float value = std::nearbyint(from[i] * steps.factor) + zero;
-    value = value > 0.0f ? value : 0.0f;
-    to[i] = static_cast<uint8_t>(static_cast<int32_t>(value < 255.0f ? value : 255.0f));
-  }
-}
 
 class NarrowProduct {
  public:
@@ -64,11 +41,11 @@ class NarrowProduct {
                         : constant_rhs    ? Any({k_, columns}, precision_.weights)
                                           : Compact(k_, columns, rhs_transposed, precision_.weights);
     Kernel kernel;
+    if (constant_rhs) kernel.row = Strided({1, columns}, {columns, 1});
     kernel.lhs = Compact(rows, k_, lhs_transposed, precision_.data);
     kernel.result = Compact(rows, columns, false, dnnl_f32);
     Attributes attributes = MakeAttributes();
     if (precision_.is_int8()) {
-      kernel.row = Strided({1, columns}, {columns, 1});
       kernel.scales = Strided({columns}, {1});
       COLLAGE_ONEDNN_CALL(dnnl_primitive_attr_set_scales_mask, attributes.get(), DNNL_ARG_WEIGHTS, 2);
     }
@@ -88,9 +65,11 @@ class NarrowProduct {
     kernels_[{rows, columns}] = std::move(kernel);
   }
 
-  /*! A constant right-hand side of parts that are known. */
-  Weights MakeWeights(const Lines& rhs, int64_t columns) const {
+  /*! A constant right-hand side of parts that are known; a null bias is none. */
+  Weights MakeWeights(const Lines& rhs, int64_t columns, const float* bias) const {
     Weights made;
+    made.bias.assign(columns, 0.0f);
+    if (bias != nullptr) std::copy_n(bias, columns, made.bias.data());
     const Descriptor& layout = layouts_.at(columns);
     made.data.Reserve(Floats(layout));
     auto stride = [&](int64_t row) { return rhs.transposed ? Extents{1, row} : Extents{row, 1}; };
@@ -108,7 +87,7 @@ class NarrowProduct {
       int64_t sum = 0;  // what the steps of zero would give
       for (int64_t k = 0; k < k_; ++k) sum += bytes.steps[k * columns + j];
       made.scales.push_back(bytes.scales[j] * precision_.scale * alpha_);
-      made.bias.push_back(-made.scales[j] * static_cast<float>(precision_.zero * sum));
+      made.bias[j] -= made.scales[j] * static_cast<float>(precision_.zero * sum);
     }
     return made;
   }
@@ -116,26 +95,29 @@ class NarrowProduct {
   /*! Floats that a task needs: for the sums of a part, which come first, for its operands, and for oneDNN. */
   int64_t workspace() const { return sums_ + left_ + right_ + scratch_; }
 
+  /*! Where the rows of the left-hand side go, one after the other, unless they are read from a matrix. */
+  void* lhs(float* own) const { return own + sums_; }
+
+  void ReadLhs(const Lines& matrix, int64_t rows, float* own) const {
+    Convert(matrix, rows, k_, lhs(own), precision_.is_int8() ? 1.0f : alpha_);
+  }
+
   /*! The sums of a part, row by row without gaps: oneDNN's fast kernels write no others. With `weights`, `rhs` is not read. */
-  void Run(int64_t rows, int64_t columns, const Lines& lhs, const Lines& rhs, const Weights* weights, float* y, float* own) const {
+  void Run(int64_t rows, int64_t columns, const Lines& rhs, const Weights* weights, float* y, float* own) const {
     const Kernel& kernel = kernels_.at({rows, columns});
-    float *left = own + sums_, *right = left + left_;
-    Convert(lhs, rows, k_, left, precision_.is_int8() ? 1.0f : alpha_);
+    float* right = own + sums_ + left_;
     if (weights == nullptr) Convert(rhs, k_, columns, right, 1.0f);
-    Memory a(kernel.lhs, left), b(kernel.rhs, weights == nullptr ? right : weights->data.data()), c(kernel.result, y);
+    Memory a(kernel.lhs, lhs(own)), b(kernel.rhs, weights == nullptr ? right : weights->data.data()), c(kernel.result, y);
     Memory room(kernel.scratchpad, right + right_);
-    if (!precision_.is_int8()) {
-      Execute(kernel.primitive,
-              {{DNNL_ARG_SRC, a.get()}, {DNNL_ARG_WEIGHTS, b.get()}, {DNNL_ARG_DST, c.get()}, {DNNL_ARG_SCRATCHPAD, room.get()}});
-      return;
-    }
-    Memory bias(kernel.row, weights->bias.data()), scales(kernel.scales, weights->scales.data());
-    Execute(kernel.primitive, {{DNNL_ARG_SRC, a.get()},
-                               {DNNL_ARG_WEIGHTS, b.get()},
-                               {DNNL_ARG_BIAS, bias.get()},
-                               {DNNL_ARG_DST, c.get()},
-                               {DNNL_ARG_SCRATCHPAD, room.get()},
-                               {DNNL_ARG_ATTR_SCALES | DNNL_ARG_WEIGHTS, scales.get()}});
+    std::vector<dnnl_exec_arg_t> arguments{
+        {DNNL_ARG_SRC, a.get()}, {DNNL_ARG_WEIGHTS, b.get()}, {DNNL_ARG_DST, c.get()}, {DNNL_ARG_SCRATCHPAD, room.get()}};
+    if (weights == nullptr) return Execute(kernel.primitive, arguments);
+    Memory bias(kernel.row, weights->bias.data());
+    arguments.push_back({DNNL_ARG_BIAS, bias.get()});
+    if (!precision_.is_int8()) return Execute(kernel.primitive, arguments);
+    Memory scales(kernel.scales, weights->scales.data());
+    arguments.push_back({DNNL_ARG_ATTR_SCALES | DNNL_ARG_WEIGHTS, scales.get()});
+    Execute(kernel.primitive, arguments);
   }
 
  private:
@@ -156,14 +138,14 @@ class NarrowProduct {
     reorder.Run(data, target, scratch.data());
   }
 
-  void Convert(const Lines& matrix, int64_t rows, int64_t columns, float* to, float factor) const {
+  void Convert(const Lines& matrix, int64_t rows, int64_t columns, void* to, float factor) const {
     int64_t lines = matrix.transposed ? columns : rows, count = matrix.transposed ? rows : columns;
     for (int64_t i = 0; i < lines; ++i) {
       const float* from = matrix.data + i * matrix.ld;
       if (precision_.is_int8()) {
-        ToSteps(from, count, precision_.steps(), reinterpret_cast<uint8_t*>(to) + i * count);
+        ToLine(from, count, AsSteps{precision_.steps()}, static_cast<uint8_t*>(to) + i * count);
       } else {
-        ToBf16(from, count, factor, reinterpret_cast<uint16_t*>(to) + i * count);
+        ToLine(from, count, AsBf16{factor}, static_cast<uint16_t*>(to) + i * count);
       }
     }
   }

@@ -110,7 +110,7 @@ class Product : public Operation {
         for (int64_t i = 0; i < batch_; ++i) {
           int64_t first = offsets[1] + i * rhs_.stride;
           if (weights_.count({first, column})) continue;
-          weights_[{first, column}] = narrow_->MakeWeights({rhs_.At(nullptr, first, 0, column), rhs_.transposed, rhs_.ld}, columns);
+          weights_[{first, column}] = narrow_->MakeWeights({rhs_.At(nullptr, first, 0, column), rhs_.transposed, rhs_.ld}, columns, nullptr);
         }
       }
     }
@@ -133,7 +133,8 @@ class Product : public Operation {
       ld = count;
       auto weights = weights_.find({first, column});
       Lines right{weights == weights_.end() ? rhs_.At(tensors.rhs, first, 0, column) : nullptr, rhs_.transposed, rhs_.ld};
-      narrow_->Run(rows, count, {lhs, lhs_.transposed, lhs_.ld}, right, weights == weights_.end() ? nullptr : &weights->second, y, own);
+      narrow_->ReadLhs({lhs, lhs_.transposed, lhs_.ld}, rows, own);
+      narrow_->Run(rows, count, right, weights == weights_.end() ? nullptr : &weights->second, y, own);
     }
     const float* bias = bias_.data() == nullptr ? tensors.bias : bias_.data();
     const float* residual = residual_.data() == nullptr ? tensors.residual : residual_.data();
