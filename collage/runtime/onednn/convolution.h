@@ -12,8 +12,8 @@
 #include <tuple>
 #include <vector>
 
+#include "channels_last.h"
 #include "operation.h"
-#include "precision.h"
 
 namespace collage {
 namespace onednn {
@@ -27,12 +27,13 @@ struct Shape {
   Extents x, y, kernel, stride, dilation, before, after;
   int64_t groups;
   Precision precision;
+  bool residual;
 
   /*!
    * Whether oneDNN applies the epilogue. In transposed convolutions its version 3.2 does so to partial sums (AVX-512;
-   * strides, many channels), which gives wrong numbers.
+   * strides, many channels), which gives wrong numbers. A residual would have to be copied to its layout first.
    */
-  bool fused() const { return !transposed; }
+  bool fused() const { return !transposed && (precision.is_float() || !residual); }
 };
 
 inline Extents With(int64_t first, int64_t second, const Extents& axes) {
@@ -49,14 +50,22 @@ inline Descriptor Planes(const Extents& whole, int64_t images, int64_t channels)
   return Strided(With(images, channels, whole), strides);
 }
 
+/*! Rows of channels, whole and compact. */
+inline Descriptor Rows(const Extents& extents, dnnl_data_type_t type) {
+  Extents strides(extents.size(), extents[1]);
+  for (size_t i = extents.size() - 1; i-- > 2;) strides[i] = strides[i + 1] * extents[i + 1];
+  strides[0] = Count(extents, 1);
+  strides[1] = 1;
+  return Strided(extents, strides, type);
+}
+
 /*! oneDNN's convolution of some images, groups and filters. */
 class Kernel {
  public:
   /*! `source` is the layout of x that other kernels chose; null leaves the choice to this one. */
-  Kernel(const Shape& shape, int64_t images, int64_t groups, int64_t filters, bool residual, const Activation& activation,
-         const Descriptor& source)
+  Kernel(const Shape& shape, int64_t images, int64_t groups, int64_t filters, const Activation& activation, const Descriptor& source)
       : zero_(shape.precision.zero) {
-    int64_t channels = shape.x[1] / shape.groups * groups;
+    channels = shape.x[1] / shape.groups * groups;
     plain_source = Planes(shape.x, images, channels);
     plain_result = Planes(shape.y, images, filters);
     Extents kernel{filters / groups, channels / groups};
@@ -65,7 +74,7 @@ class Kernel {
     dnnl_post_ops_t steps;
     COLLAGE_ONEDNN_CALL(dnnl_post_ops_create, &steps);
     std::shared_ptr<dnnl_post_ops> owned(steps, [](dnnl_post_ops_t p) { COLLAGE_ONEDNN(dnnl_post_ops_destroy)(p); });
-    if (shape.fused() && residual) COLLAGE_ONEDNN_CALL(dnnl_post_ops_append_sum, steps, 1.0f, 0, dnnl_f32);
+    if (shape.fused() && shape.residual) COLLAGE_ONEDNN_CALL(dnnl_post_ops_append_sum, steps, 1.0f, 0, dnnl_f32);
     if (shape.fused() && activation.kind != dnnl_alg_kind_undef) {
       COLLAGE_ONEDNN_CALL(dnnl_post_ops_append_eltwise, steps, activation.kind, activation.alpha, activation.beta);
     }
@@ -97,6 +106,9 @@ class Kernel {
     result = Chosen(descriptor, dnnl_query_dst_md);
     scratchpad = Chosen(descriptor, dnnl_query_scratchpad_md);
     primitive = Make(descriptor);
+    bool narrow = !shape.precision.is_float();
+    reads_rows = narrow && Same(this->source, Rows(With(images, channels, shape.x), shape.precision.data));
+    writes_rows = narrow && Same(result, Rows(With(images, filters, shape.y), dnnl_f32));
     if (!Same(result, plain_result)) {
       out = Reorder(result, plain_result);
       in = Reorder(plain_result, result);
@@ -125,10 +137,13 @@ class Kernel {
   bool copies_source() const { return !Same(source, plain_source); }
   bool copies_result() const { return !Same(result, plain_result); }
 
+  int64_t channels;
   Descriptor plain_source, plain_result, source, weights, bias, result, scratchpad;
   Primitive primitive;
   /*! From its layout of the result, and of a residual to it. */
   Reorder out, in;
+  /*! Whether these are rows of channels, which are copied without oneDNN. */
+  bool reads_rows, writes_rows;
 
  private:
   Descriptor scales_;
@@ -138,9 +153,8 @@ class Kernel {
 class Convolution : public Operation {
  public:
   /*! Weights are filters x channels of a group x axes, of transposed convolutions channels x filters of a group x axes. */
-  Convolution(const Shape& shape, const float* weights, const float* bias, bool residual, Activation activation,
-              int64_t threads)
-      : shape_(shape), bias_(shape.y[1]), residual_(residual), activation_(activation), nonlinear_(activation) {
+  Convolution(const Shape& shape, const float* weights, const float* bias, Activation activation, int64_t threads)
+      : shape_(shape), bias_(shape.y[1]), activation_(activation), nonlinear_(activation) {
     std::fill_n(bias_.data(), shape.y[1], 0.0f);
     if (bias != nullptr) std::copy_n(bias, shape.y[1], bias_.data());
     std::unique_ptr<Int8Weights> bytes = ToBytes(weights);
@@ -166,8 +180,14 @@ class Convolution : public Operation {
     float* own = workspace.own[task].data();
     if (!copies_.empty()) {
       agenda->Work(0, static_cast<int64_t>(copies_.size()), [&](int64_t i) {
-        const Source& part = sources_[copies_[i].source];
-        copies_[i].reorder.Run(tensors.x + part.image * Count(shape_.x, 1), workspace.shared.data() + part.offset, own);
+        const Copy& copy = copies_[i];
+        const Source& part = sources_[copy.source];
+        const float* x = tensors.x + part.image * Count(shape_.x, 1);
+        if (copy.positions == 0) {
+          copy.reorder.Run(x, workspace.shared.data() + part.offset, own);
+        } else {
+          CopyRows(x, shape_.x[1], copy.image, copy.position, copy.positions, workspace.shared.data() + part.offset);
+        }
       });
       barrier();
     }
@@ -179,9 +199,11 @@ class Convolution : public Operation {
   struct Source {
     int64_t image, last_image, offset, floats;
   };
+  /*! Of some channels, or of positions of one image. */
   struct Copy {
     size_t source;
     Reorder reorder;
+    int64_t image, position, positions;
   };
   struct Piece {
     size_t source;
@@ -212,7 +234,7 @@ class Convolution : public Operation {
     std::shared_ptr<Kernel>& kernel = kernels_[{batch, count}];
     if (kernel == nullptr) {
       Descriptor& layout = layouts_[batch];  // one for all kernels of these images
-      kernel = std::make_shared<Kernel>(shape_, batch, groups, count, residual_, activation_, shared_source() ? layout : nullptr);
+      kernel = std::make_shared<Kernel>(shape_, batch, groups, count, activation_, shared_source() ? layout : nullptr);
       layout = kernel->source;
     }
     piece.kernel = kernel;
@@ -225,9 +247,9 @@ class Convolution : public Operation {
       scratch_ = std::max({scratch_, kernel->in.scratch(), kernel->out.scratch()});
     }
     if (!shared_source() && kernel->copies_source()) {
-      piece.copy = Copied(kernel->plain_source, kernel->source);
+      if (!kernel->reads_rows) piece.copy = Copied(kernel->plain_source, kernel->source);
       source_ = std::max(source_, CeilDiv(Floats(kernel->source), kBlock) * kBlock);
-      scratch_ = std::max(scratch_, piece.copy.scratch());
+      if (!kernel->reads_rows) scratch_ = std::max(scratch_, piece.copy.scratch());
     }
     if (!shape_.fused()) nonlinear_.Prepare(count * Count(shape_.y, 2));
     pieces_.push_back(std::move(piece));
@@ -284,11 +306,19 @@ class Convolution : public Operation {
     const Kernel& kernel = *pieces_.back().kernel;
     if (!kernel.copies_source()) return;
     part.floats = CeilDiv(Floats(kernel.source), kBlock) * kBlock;
+    if (kernel.reads_rows) {
+      for (auto positions : Parts(Count(shape_.x, 2), kBlock, CeilDiv(wanted, shape_.x[0]))) {
+        for (int64_t i = 0; i < batch; ++i) {
+          copies_.push_back({sources_.size() - 1, {}, i, positions.first, positions.second - positions.first});
+        }
+      }
+      return;
+    }
     for (auto channels : Parts(shape_.x[1], kBlock, CeilDiv(wanted, shape_.x[0]))) {
       Extents extents = With(batch, channels.second - channels.first, shape_.x), offsets(extents.size(), 0);
       offsets[1] = channels.first;
       Reorder reorder = Copied(Part(kernel.plain_source, extents, offsets), Part(kernel.source, extents, offsets));
-      copies_.push_back({sources_.size() - 1, std::move(reorder)});
+      copies_.push_back({sources_.size() - 1, std::move(reorder), 0, 0, 0});
       scratch_ = std::max(scratch_, copies_.back().reorder.scratch());
     }
   }
@@ -304,7 +334,10 @@ class Convolution : public Operation {
       if (shared_source()) {
         x = workspace.shared.data() + part.offset;
       } else {
-        piece.copy.Run(x, own, scratch);
+        for (int64_t i = 0; kernel.reads_rows && i < part.last_image - part.image; ++i) {
+          CopyRows(x, kernel.channels, i, 0, Count(shape_.x, 2), own);
+        }
+        if (!kernel.reads_rows) piece.copy.Run(x, own, scratch);
         x = own;
       }
     }
@@ -317,7 +350,10 @@ class Convolution : public Operation {
       }
     }
     kernel.Run(x, piece.weights->data(), bias_.data() + piece.filter, scales_.data() + piece.filter, result, scratch);
-    if (kernel.copies_result()) kernel.out.Run(result, tensors.y + first, scratch);
+    for (int64_t i = 0; kernel.writes_rows && i < part.last_image - part.image; ++i) {
+      ToPlanes(result + i * piece.filters * plane, piece.filters, plane, tensors.y + first + i * Count(shape_.y, 1), plane);
+    }
+    if (kernel.copies_result() && !kernel.writes_rows) kernel.out.Run(result, tensors.y + first, scratch);
     if (shape_.fused()) return;
     for (int64_t image = 0; image < part.last_image - part.image; ++image) {
       int64_t place = first + image * Count(shape_.y, 1);
@@ -327,6 +363,15 @@ class Convolution : public Operation {
     }
   }
 
+  /*! Positions of an image's channels into their place among rows of channels. */
+  void CopyRows(const float* x, int64_t channels, int64_t image, int64_t position, int64_t positions, float* rows) const {
+    int64_t plane = Count(shape_.x, 2), bytes = shape_.precision.is_int8() ? 1 : 2;
+    auto at = [](int64_t i) { return i; };
+    const float* from = x + image * Count(shape_.x, 1) + position;
+    char* to = reinterpret_cast<char*>(rows) + (image * plane + position) * channels * bytes;
+    ToRows(shape_.precision, from, plane, channels, positions, true, at, to);
+  }
+
   void CopyPlanes(const float* from, float* to, int64_t images, int64_t floats) const {
     int64_t image = Count(shape_.y, 1);
     for (int64_t i = 0; i < images; ++i) std::memcpy(to + i * image, from + i * image, floats * sizeof(float));
@@ -334,7 +379,6 @@ class Convolution : public Operation {
 
   Shape shape_;
   Buffer bias_, scales_;
-  bool residual_;
   Activation activation_;
   Nonlinear nonlinear_;
   std::vector<Source> sources_;

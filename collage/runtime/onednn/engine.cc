@@ -31,7 +31,7 @@ std::unique_ptr<Operation> MakeConvolution(const Blob& blob, int64_t threads) {
   bool transposed = Text(header, "op") == "conv_transpose";
   Shape shape{transposed, Ints(header, "x"), Ints(header, "y"), Ints(header, "kernel"), Ints(header, "stride"),
               Ints(header, "dilation"), Ints(header, "before"), Ints(header, "after"), Int(header, "groups"),
-              Precision::Read(header)};
+              Precision::Read(header), Has(Child(header, "operands"), "residual")};
   const float* weights = Weight(blob, "w", shape.x[1] * shape.y[1] / shape.groups * Count(shape.kernel));
   const float* bias = Has(Child(header, "tensors"), "bias") ? Weight(blob, "bias", shape.y[1]) : nullptr;
   Activation activation;
@@ -39,13 +39,12 @@ std::unique_ptr<Operation> MakeConvolution(const Blob& blob, int64_t threads) {
     json::Object step = Child(header, "activation");
     activation = Activation::Read(Text(step, "mode"), step);
   }
-  bool residual = Has(Child(header, "operands"), "residual");
   if (Has(header, "pointwise")) {
     Extents x = Lifted(shape.x, 2), y = Lifted(shape.y, 2), stride = Lifted(shape.stride, 0);
     if (shape.precision.is_float()) return std::make_unique<Pointwise>(x, y, stride, weights, bias, activation, threads);
-    return std::make_unique<NarrowPointwise>(shape.precision, x, y, stride, weights, bias, residual, activation, threads);
+    return std::make_unique<NarrowPointwise>(shape.precision, x, y, stride, weights, bias, shape.residual, activation, threads);
   }
-  return std::make_unique<Convolution>(shape, weights, bias, residual, activation, threads);
+  return std::make_unique<Convolution>(shape, weights, bias, activation, threads);
 }
 
 /*! A partition: an operation, and where its tensors are among the arguments. */

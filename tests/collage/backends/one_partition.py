@@ -16,6 +16,8 @@ from collage.compile.rewrite import apply
 from collage.graph.candidates import CandidatePartition
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.from_relax import read_graph
+from collage.graph.kinds import NodeKind
+from collage.precision import UNKNOWN, Range, with_ranges
 from collage.rules.base import PartitionSpec
 from collage.runtime import engines
 from collage.testing import fresh
@@ -50,9 +52,11 @@ def labels(backend: Backend, module: Any) -> list[str]:
     return sorted(label for candidate in candidates(backend, module)[1] for label, _ in candidate.composites)
 
 
-def as_one_partition(backend: Backend, shapes: Shapes, body: Body) -> Any:
-    """The partitioned module of a network that is one candidate as a whole."""
+def as_one_partition(backend: Backend, shapes: Shapes, body: Body, ends: Range = UNKNOWN) -> Any:
+    """The partitioned module of a network that is one candidate as a whole, of which each value ranges over `ends`."""
     module = network("float32", shapes, body)
+    nodes = [node for node in read_graph(module).nodes if node.kind is not NodeKind.CONSTANT]
+    module = with_ranges(module, [ends] * len(nodes))
     graph, found = candidates(backend, module)
     (whole,) = [candidate for candidate in found if candidate.sub_graph.inside == graph.coverable]
     return apply(module, graph, [whole], {backend.name: backend})

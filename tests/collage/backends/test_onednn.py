@@ -20,6 +20,7 @@ from collage.runtime.threads import configure_threads
 from collage.testing import fresh
 from tests.collage.backends.one_partition import (
     Body,
+    Shapes,
     as_one_partition,
     check,
     check_exported,
@@ -44,9 +45,10 @@ ACTIVATIONS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("seed", range(24))
-def test_drawn_images_give_what_the_definition_gives(seed: int) -> None:
-    """Kernels of one tap and of many, groups, batches, channels that fill no vector, in pieces of every kind."""
+def drawn(seed: int) -> tuple[Shapes, Body, int]:
+    """A convolution and a number of threads: kernels of one tap and of many, groups, batches, channels that fill no
+    vector, in pieces of every kind.
+    """
     rng = random.Random(seed)
     batch, groups = rng.choice((1, 1, 1, 3, 9)), rng.choice((1, 1, 1, 2, 8))
     channels, filters = groups * rng.choice((1, 3, 16, 20)), groups * rng.choice((1, 5, 16, 40))
@@ -77,7 +79,12 @@ def test_drawn_images_give_what_the_definition_gives(seed: int) -> None:
         return ACTIVATIONS[activation](emit, value)
 
     images = [(batch, channels, height, width), *([(batch, filters, *extents)] if add_residual else [])]
-    check(BACKEND, images, body, threads=rng.choice((1, 2, 5)))
+    return images, body, rng.choice((1, 2, 5))
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_drawn_images_give_what_the_definition_gives(seed: int) -> None:
+    check(BACKEND, *drawn(seed))
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS)

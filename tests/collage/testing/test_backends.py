@@ -9,6 +9,8 @@ import pytest
 
 from collage.backends.base import Availability, Backend
 from collage.backends.onednn import OneDNNBackend
+from collage.backends.onednn_bf16 import OneDNNBf16Backend
+from collage.backends.onednn_int8 import OneDNNInt8Backend
 from collage.backends.onnx.onnxruntime import ONNXRuntimeBackend
 from collage.backends.onnx.openvino import OpenVINOBackend
 from collage.backends.onnx.openvino_bf16 import OpenVINOBf16Backend
@@ -49,6 +51,16 @@ class TestONNXRuntime(BackendConformance):
 class TestOneDNN(BackendConformance):
     def make(self) -> Backend:
         return OneDNNBackend()
+
+
+class TestOneDNNBf16(BackendConformance):
+    def make(self) -> Backend:
+        return OneDNNBf16Backend()
+
+
+class TestOneDNNInt8(BackendConformance):
+    def make(self) -> Backend:
+        return OneDNNInt8Backend()
 
 
 class TestWinograd(BackendConformance):
