@@ -138,7 +138,7 @@ class BackendConformance(ABC):
         factory = subject.factory(spoilt)
         expected: dict[CandidatePartition, Samples] = {}
         if spoilt is backend:
-            expected[chosen] = shifted(samples_of(factory.of(chosen)))
+            expected[chosen] = shifted(samples_of(factory.of(chosen)), backend.tolerance)
         with trials(tmp_path, self.timeout_s) as measure:
             result = measure(factory, [chosen], expected)[chosen]
         assert not result.valid and result.reason.startswith(WRONG), result

@@ -114,14 +114,16 @@ def samples_of(workload: Workload) -> Samples:
     return workload.samples()
 
 
-def shifted(samples: Samples) -> Samples:
-    """The same inputs, with outputs that a right candidate misses by a hundredth of their scale."""
-    return Samples(samples.inputs, tuple(_shifted(array) for array in samples.outputs))
+def shifted(samples: Samples, tolerance: float) -> Samples:
+    """The same inputs, with outputs that a right candidate misses by twice its tolerance: this share of their scale, or
+    half a hundredth of it.
+    """
+    return Samples(samples.inputs, tuple(_shifted(array, max(0.01, 2 * tolerance)) for array in samples.outputs))
 
 
-def _shifted(array: np.ndarray) -> np.ndarray:
+def _shifted(array: np.ndarray, share: float) -> np.ndarray:
     if not np.issubdtype(array.dtype, np.floating):
         return np.logical_not(array) if array.dtype == bool else array + 1
     scale = float(np.abs(array[np.isfinite(array)]).max(initial=1e-3))
-    shifted_array: np.ndarray = (array + 0.01 * scale).astype(array.dtype)
+    shifted_array: np.ndarray = (array + share * scale).astype(array.dtype)
     return shifted_array
