@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -9,6 +10,7 @@ import tvm
 
 from collage.backends.library.composite import Composite
 from collage.backends.onednn_bf16 import NarrowOneDNNBackend
+from collage.errors import CodegenError
 from collage.precision import INT8, UNKNOWN, Range
 
 if TYPE_CHECKING:
@@ -17,8 +19,8 @@ if TYPE_CHECKING:
 
 #: What data range over where nobody calibrated: latency does not depend on it.
 _ANY: Range = (-4.0, 4.0)
-#: Steps of data, and the least scale: of what is always zero.
-_STEPS, _LEAST = 255, 1e-8
+#: Steps of data, and the least scale: the reciprocal is a number of float32.
+_STEPS, _LEAST = 255, 1e-15
 
 
 class OneDNNInt8Backend(NarrowOneDNNBackend):
@@ -52,7 +54,15 @@ def has_constant_weights(sub_graph: SubGraph) -> bool:
 
 
 def steps_of(ends: Range) -> tuple[float, int]:
-    """Scale and zero point of data in uint8: zero, which pads images, is a step. What is beyond saturates."""
+    """Scale and zero point of data in uint8: zero, which pads images, is a step. What is beyond saturates.
+
+    Raises
+    ------
+    CodegenError
+        The data were not finite in calibration.
+    """
+    if not all(map(math.isfinite, ends)):
+        raise CodegenError("its data were not finite in calibration: it cannot be in eight bits")
     low, high = _ANY if ends == UNKNOWN else (min(ends[0], 0.0), max(ends[1], 0.0))
     scale = max((high - low) / _STEPS, _LEAST)
     return scale, int(np.clip(np.rint(-low / scale), 0, _STEPS))

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -44,7 +45,9 @@ struct Int8Weights {
   /*! `filter(i)` is that of the i-th weight. What is not finite is zero. */
   template <typename Filter>
   Int8Weights(const float* weights, int64_t count, int64_t filters, Filter filter) : steps(count), scales(filters, 0.0f) {
-    constexpr float kMost = 127.0f, kLeast = 1e-8f;
+    constexpr float kMost = 127.0f, kLeast = 1e-15f;
+    constexpr int64_t kMostTerms = std::numeric_limits<int32_t>::max() / (255 * 127);
+    if (count / filters > kMostTerms) TVM_FFI_THROW(RuntimeError) << "sums of more than " << kMostTerms << " terms may not be of 32 bits";
     auto finite = [&](int64_t i) { return std::isfinite(weights[i]) ? weights[i] : 0.0f; };
     for (int64_t i = 0; i < count; ++i) scales[filter(i)] = std::max(scales[filter(i)], std::abs(finite(i)));
     for (float& scale : scales) scale = std::max(scale / kMost, kLeast);

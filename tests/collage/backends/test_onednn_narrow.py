@@ -214,6 +214,26 @@ def test_steps_hold_zero_and_are_never_nothing() -> None:
     assert steps_of((0.0, 0.0)) == steps_of((-4.0, 4.0))
     assert steps_of((0.0, 255.0)) == (1.0, 0) and steps_of((-255.0, -3.0)) == (1.0, 255)
     assert steps_of((0.0, 1e-30))[0] > 0
+    with pytest.raises(CodegenError, match="not finite in calibration"):
+        steps_of((0.0, float("inf")))
+
+
+def test_small_weights_and_data_keep_their_digits() -> None:
+    data = np.random.default_rng(1).uniform(-1e-6, 1e-6, (9, 20)).astype(np.float32)
+
+    def body(emit: Any, weight: Any, x: Any) -> Any:
+        return op.matmul(x, relax.const(np.random.default_rng(2).uniform(-1e-9, 1e-9, (20, 24)).astype(np.float32)))
+
+    exact = computed(FLOAT32_BACKEND, [data], body)
+    assert np.linalg.norm(computed(INT8_BACKEND, [data], body, ends=(-1e-6, 1e-6)) - exact) < 0.02 * np.linalg.norm(
+        exact
+    )
+
+
+def test_sums_of_more_terms_than_32_bits_hold_are_refused() -> None:
+    module = as_one_partition(INT8_BACKEND, [(1, 70000)], lambda emit, weight, x: op.matmul(x, weight(70000, 16)))
+    with pytest.raises(CodegenError, match="terms may not be of 32 bits"):
+        INT8_BACKEND.engine_blob(function_of(module))
 
 
 def test_a_processor_without_the_instructions_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
