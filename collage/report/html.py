@@ -10,6 +10,7 @@ from pathlib import Path
 from collage.errors import CollageError
 from collage.graph.candidates import HOST
 from collage.planned.data import PlanData
+from collage.report.accuracy import FRONTIER_COLUMNS, accuracy_text, frontier_rows
 from collage.report.facts import (
     SHAPE_COLUMNS,
     contestant_rows,
@@ -79,6 +80,7 @@ def _sections(plan: PlanData) -> list[str]:
         "<h2>End to end</h2>",
         _table(("", "ms"), whole_lines(plan), numbers=(1,)),
         _contestants(plan),
+        *_accuracy(plan),
         "<h2>What runs where</h2>",
         _strip(plan),
         _partitions(plan),
@@ -90,6 +92,14 @@ def _sections(plan: PlanData) -> list[str]:
         *(f"<p>Note: {escape(note)}</p>" for note in plan.notes),
         f"<p>{escape(_provenance(plan))}</p>",
     ]
+
+
+def _accuracy(plan: PlanData) -> list[str]:
+    if plan.accuracy is None:
+        return []
+    numbers = [i for i, (_, right) in enumerate(FRONTIER_COLUMNS) if right]
+    table = _table([name for name, _ in FRONTIER_COLUMNS], frontier_rows(plan), numbers)
+    return ["<h2>Within the error budget</h2>", f"<p>{escape(accuracy_text(plan.accuracy))}</p>", table]
 
 
 def _partitions(plan: PlanData) -> str:
