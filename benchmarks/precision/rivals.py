@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import onnx
+from onnx import version_converter
 
 from benchmarks.precision.samples import read
 from benchmarks.referee.process import Entry
@@ -38,6 +39,8 @@ _ROOT = Path(__file__).resolve().parents[2]
 #: Operators of attention: their presence makes a network a transformer to NNCF, as its users would say.
 _ATTENTION = "Softmax"
 _PRODUCTS = ("Conv", "MatMul", "Gemm")
+#: The first opset whose DequantizeLinear has a scale per channel.
+_PER_CHANNEL = 13
 
 
 class PreparationError(Exception):
@@ -152,7 +155,10 @@ def by_onnxruntime(model: Path, samples: Path, out: Path, operators: Sequence[st
     begin = time.perf_counter()
     prepared = out.with_suffix(".prepared.onnx")
     try:
-        quant_pre_process(model, prepared, skip_symbolic_shape=True)
+        newer = onnx.load(model)
+        if any(opset.domain in ("", "ai.onnx") and opset.version < _PER_CHANNEL for opset in newer.opset_import):
+            newer = version_converter.convert_version(newer, _PER_CHANNEL)
+        quant_pre_process(newer, prepared, skip_symbolic_shape=True)
         quantize_static(
             prepared,
             out,
