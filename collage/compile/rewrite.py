@@ -32,7 +32,7 @@ from collage.graph.index_set import IndexSet
 from collage.graph.kinds import NodeKind
 from collage.graph.quotient import Quotient
 from collage.graph.sub_graph import SubGraph
-from collage.precision import INT8, INT8_POSITIONS, INT8_RANGES, UNKNOWN, with_ranges
+from collage.precision import INT8, INT8_POSITIONS, INT8_RANGES, UNKNOWN, Range, with_ranges
 
 #: Operators whose legalisation makes a number of a scalar constant; FuseTIR takes no other constants inside a kernel.
 _FOLD_SCALARS = frozenset(
@@ -75,8 +75,7 @@ def extract(module: Any, sub_graph: SubGraph) -> Any:
     result = relax.transform.Normalize()(result)
     nodes = sub_graph.graph.nodes
     if any(nodes[i].range != UNKNOWN for i in (*inputs, *sub_graph.inside)):
-        given = [nodes[i].range for i in inputs for _ in _tensors(body.values[i])]
-        result = with_ranges(result, [*given, *(nodes[i].range for i in sub_graph.inside)])
+        result = with_ranges(result, [*body.ranges(inputs), *(nodes[i].range for i in sub_graph.inside)])
     return relax.transform.DeadCodeElimination(["main"])(result) if functions else result
 
 
@@ -186,25 +185,24 @@ def partition_function(graph: DataflowGraph, candidate: CandidatePartition, back
         function = body.function(params, sub_graph.inside, outputs).with_attrs(attrs)
         return Partition(function, tuple(inputs), tuple(weights), tuple(outputs))
     params = body.parameters(inputs)
-    attrs = {"Codegen": backend.name, "global_symbol": symbol, **_quantised(graph, candidate)}
+    attrs = {"Codegen": backend.name, "global_symbol": symbol, **_quantised(candidate, body.ranges(inputs))}
     if backend.style == "library":
         if backend.precision == INT8:
-            given = [graph.nodes[i].range for i in inputs for _ in _tensors(body.values[i])]
-            attrs[INT8_RANGES] = [end for ends in given for end in ends]
+            attrs[INT8_RANGES] = [end for ends in body.ranges(inputs) for end in ends]
         function = body.composite_function(params, sub_graph.inside, outputs, candidate.composites)
     else:
         function = body.function(params, sub_graph.inside, outputs)
     return Partition(function.with_attrs(attrs), tuple(inputs), (), tuple(outputs))
 
 
-def _quantised(graph: DataflowGraph, candidate: CandidatePartition) -> dict[str, Any]:
-    """Attributes that say which bindings are in eight bits, and what their data operands range over."""
+def _quantised(candidate: CandidatePartition, given: Sequence[Range]) -> dict[str, Any]:
+    """Attributes that say which bindings are in eight bits, and what parameters (`given`) and bindings range over."""
     labelled = [index for label, nodes in candidate.composites if label == INT8 for index in nodes]
     if not labelled:
         return {}
-    position = {index: i for i, index in enumerate(candidate.sub_graph.inside)}
-    nodes = graph.nodes
-    ends = [end for index in sorted(labelled) for end in nodes[nodes[index].inputs[0]].range]
+    inside, nodes = candidate.sub_graph.inside, candidate.sub_graph.graph.nodes
+    position = {index: i for i, index in enumerate(inside)}
+    ends = [end for each in (*given, *(nodes[index].range for index in inside)) for end in each]
     return {INT8_POSITIONS: [position[index] for index in sorted(labelled)], INT8_RANGES: ends}
 
 
@@ -238,6 +236,10 @@ class _Body:
             name = node.var.name if node.var is not None else f"weight{index}"
             self.values[index] = _parameters(name, node.var.ty if node.var is not None else node.expr.ty, params)
         return params
+
+    def ranges(self, indices: Sequence[int]) -> list[Range]:
+        """Of the parameters that stand for nodes outside."""
+        return [self.graph.nodes[i].range for i in indices for _ in _tensors(self.values[i])]
 
     def emit(self, index: int, escapes: bool) -> None:
         """Bind one node inside; `escapes` when the function returns it."""

@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from collage.backends.onnx.base import OnnxBackend
+from collage.backends.onnx.export import export_onnx
+from collage.backends.onnx.int8_form import recognisable
 from collage.opaque import names_read, sub_graphs
+from collage.precision import INT8_POSITIONS
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -22,7 +25,9 @@ class ONNXRuntimeBackend(OnnxBackend):
         """As `OnnxBackend.export`. What the branches of an `If` read has open dimensions: with shapes that are known,
         ONNX Runtime's optimisations infer those of the branch that is never taken, and refuse it.
         """
-        model = super().export(function)
+        model = export_onnx(function, name=str(function.attrs["global_symbol"]), int8_results=True)
+        if INT8_POSITIONS in function.attrs:
+            recognisable(model)
         branches = [graph for node in model.graph.node if node.op_type == "If" for graph in sub_graphs(node)]
         read = {name for graph in branches for node in graph.node for name in names_read(node)}
         for value in model.graph.input:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,10 +31,11 @@ from collage.backends.onnx.export.conversion import (
     table,
 )
 from collage.backends.onnx.export.graph import GraphBuilder, Value, Values
-from collage.backends.onnx.export.quantisation import Int8Conversion, takes_int8
+from collage.backends.onnx.export.quantisation import Int8Conversion, quantised_data, takes_int8
+from collage.backends.onnx.export.sums import is_sum, results_alone, sums_between
 from collage.errors import CodegenError
 from collage.opaque import is_opaque, opaque_name, tensors_of
-from collage.precision import INT8_POSITIONS, INT8_RANGES, Range
+from collage.precision import INT8_POSITIONS, INT8_RANGES, UNKNOWN, Range
 
 _FAMILIES = (elementwise, activations, windows, layers, movement, creation, reduction, quantisation, opaque)
 _TABLE = table(*(entry for family in _FAMILIES for entry in family.CONVERTERS.items()))
@@ -44,7 +46,7 @@ def supported_operators() -> frozenset[str]:
     return frozenset(_TABLE)
 
 
-def export_onnx(func: Any, mod: Any = None, name: str = "main") -> onnx.ModelProto:
+def export_onnx(func: Any, mod: Any = None, name: str = "main", int8_results: bool = False) -> onnx.ModelProto:
     """The ONNX model of a Relax function.
 
     Parameters
@@ -57,6 +59,9 @@ def export_onnx(func: Any, mod: Any = None, name: str = "main") -> onnx.ModelPro
         The module it belongs to; only used in messages, as calls of other functions are refused.
     name
         Of the ONNX graph.
+    int8_results
+        Whether sums between products in eight bits are so, too, and what convolutions give
+        (`collage.backends.onnx.export.sums`).
 
     Raises
     ------
@@ -64,7 +69,6 @@ def export_onnx(func: Any, mod: Any = None, name: str = "main") -> onnx.ModelPro
         An operator, or a use of one, has no exact counterpart, or the constants exceed 2 GiB.
     """
     graph = GraphBuilder(name)
-    int8 = _int8(func)
     env: dict[Any, Value | Values] = {}
 
     def lookup(operand: Any) -> Value | Values:
@@ -88,11 +92,17 @@ def export_onnx(func: Any, mod: Any = None, name: str = "main") -> onnx.ModelPro
             # OpenVINO would drop the input, and the positions of the others would shift.
             raise CodegenError(f"{name}: parameter {parameter.name} is not used")
     listed = [binding for block in func.body.blocks for binding in block.bindings]
+    products, ranges = _int8(func, listed)
+    sums = sums_between(listed, products, ranges) if int8_results else set()
+    results = results_alone(listed, products, sums, ranges) if int8_results else set()
     for position, binding in enumerate(listed):
         with _Naming(f"{name}: {_operator(binding.value)}, bound to {binding.var.name}"):
             if not isinstance(binding, relax.VarBinding):
                 raise Unsupported("a cast of a shape")
-            env[binding.var] = _convert(binding.value, graph, lookup, int8.get(position))
+            int8 = ranges if position in products or position in sums else None
+            env[binding.var] = value = _convert(binding.value, graph, lookup, int8)
+            if position in results:
+                env[binding.var] = quantised_data(graph, str(value), ranges.get(binding.var, UNKNOWN))
     with _Naming(f"{name}: the result"):
         result = lookup(func.body.body)
         names = result if isinstance(result, tuple) else (result,)
@@ -132,18 +142,20 @@ def unsupported_reason(node: Any, mod: Any = None) -> str | None:
     return None
 
 
-def _int8(function: Any) -> dict[int, Range]:
-    """Positions of the bindings that are in eight bits, with the ranges of their data."""
+def _int8(function: Any, bindings: Sequence[Any]) -> tuple[frozenset[int], dict[Any, Range]]:
+    """Positions of the bindings that are in eight bits, and the ranges of all variables."""
     attrs = function.attrs or {}
     if INT8_POSITIONS not in attrs:
-        return {}
+        return frozenset(), {}
     ends = [float(end) for end in attrs[INT8_RANGES]]
-    return dict(zip(map(int, attrs[INT8_POSITIONS]), zip(ends[::2], ends[1::2], strict=True), strict=True))
+    variables = [*function.params, *(binding.var for binding in bindings)]
+    ranges = dict(zip(variables, zip(ends[::2], ends[1::2], strict=True), strict=True))
+    return frozenset(map(int, attrs[INT8_POSITIONS])), ranges
 
 
-def _convert(expr: Any, graph: GraphBuilder, lookup: Any, int8: Range | None = None) -> Value | Values:
-    """Write one bound expression and return the name(s) of its value; a product in eight bits where a range of its data
-    is given.
+def _convert(expr: Any, graph: GraphBuilder, lookup: Any, int8: Mapping[Any, Range] | None = None) -> Value | Values:
+    """Write one bound expression and return the name(s) of its value; in eight bits where the ranges of variables are
+    given.
     """
     if isinstance(expr, relax.Tuple | relax.TupleGetItem | relax.Var | tvm.ir.GenericConst):
         open_types(expr.ty)
@@ -163,7 +175,7 @@ def _convert(expr: Any, graph: GraphBuilder, lookup: Any, int8: Range | None = N
         if isinstance(operand.ty, relax.TensorType):
             static_type(operand.ty)
     expected = static_types(expr.ty)
-    if int8 is not None and not takes_int8(expr):
+    if int8 is not None and not (takes_int8(expr) or is_sum(expr)):
         raise Unsupported("it cannot be in eight bits")
     conversion = Conversion(expr, graph, lookup) if int8 is None else Int8Conversion(expr, graph, lookup, int8)
     result = converter(conversion)

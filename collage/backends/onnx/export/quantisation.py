@@ -9,7 +9,8 @@ output channel. What is beyond the range is saturated.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -75,24 +76,24 @@ def takes_int8(expr: Any) -> bool:
 
 @dataclass(frozen=True)
 class Int8Conversion(Conversion):
-    """A product that is written in eight bits: what its converter reads has been quantised.
+    """A product, or a sum, that is written in eight bits: what its converter reads has been quantised.
 
     Attributes
     ----------
-    range
-        Of its data.
+    ranges
+        Of variables.
     """
 
-    range: Range = UNKNOWN
+    ranges: Mapping[Any, Range] = field(default_factory=dict)
 
     def value(self, index: int, like: str = "") -> Value:
-        name = super().value(index, like)
-        if index == 0:
-            return _quantised_data(self.graph, name, self.range)
-        return _quantised_weights(self.graph, name, self.known(1), _PRODUCTS[self.call.op.name])
+        name, weights = super().value(index, like), self.known(index)
+        if weights is not None:
+            return _quantised_weights(self.graph, name, weights, _PRODUCTS[self.call.op.name])
+        return quantised_data(self.graph, name, self.ranges.get(self.call.args[index], UNKNOWN))
 
 
-def _quantised_data(graph: GraphBuilder, name: Value, ends: Range) -> Value:
+def quantised_data(graph: GraphBuilder, name: Value, ends: Range) -> Value:
     """The data after quantisation; readers of one value share it."""
     if not all(map(math.isfinite, ends)):
         raise Unsupported("its data were not finite in calibration: it cannot be in eight bits")
@@ -107,9 +108,8 @@ def _there_and_back(graph: GraphBuilder, name: Value, scale: Value, zero: Value)
     return graph.emit("DequantizeLinear", graph.emit("QuantizeLinear", name, scale, zero), scale, zero)
 
 
-def _quantised_weights(graph: GraphBuilder, name: Value, weights: np.ndarray | None, axis: int) -> Value:
+def _quantised_weights(graph: GraphBuilder, name: Value, weights: np.ndarray, axis: int) -> Value:
     """The weights as int8 with a scale for each output channel."""
-    assert weights is not None, "takes_int8 admits constants only"
 
     def write() -> Value:
         others = tuple(i for i in range(weights.ndim) if i != axis)
