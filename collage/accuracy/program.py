@@ -49,8 +49,11 @@ def on_engine(function: Any, backend: Backend, threads: int, int8: Sequence[tupl
     """
     attributes: dict[str, Any] = {"Codegen": backend.name, "global_symbol": "measured"}
     if int8:
+        listed = list(bindings(function))
+        ranges = {listed[position][1].args[0]: ends for position, ends in int8}
+        values = [*function.params, *(variable for variable, _ in listed)]
         attributes[INT8_POSITIONS] = [position for position, _ in int8]
-        attributes[INT8_RANGES] = [end for _, ends in int8 for end in ends]
+        attributes[INT8_RANGES] = [end for value in values for end in ranges.get(value, UNKNOWN)]
     blob = backend.engine_blob(function.with_attrs(attributes))
     run = engines.create(backend.engine_name, blob, {**backend.engine_options(threads), **backend.alone_options()})
     in_place = engines.find(backend.engine_name).any_address
