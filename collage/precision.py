@@ -23,7 +23,7 @@ LESS_PRECISE = frozenset((BF16, INT8))
 #: then of what each binding gives; twice 0 where that is not known.
 RANGES = "collage_ranges"
 #: Attributes of a partition's function: the positions of the bindings that are in eight bits, and the ranges of its
-#: parameters and bindings, as `RANGES` has them of a module; of library backends of eight bits, of its parameters alone.
+#: parameters and bindings, as `RANGES` has them of a module; of library backends of eight bits, of its parameters only.
 INT8_POSITIONS = "collage_int8"
 INT8_RANGES = "collage_int8_ranges"
 
