@@ -280,7 +280,7 @@ def partition(
             confirmation=decision.confirmation,
             accuracy=None if within is None else planned_accuracy(within),
             frontier=() if within is None else planned_frontier(within),
-            ranges=planned_ranges(decision.shipped, graph),
+            ranges=planned_ranges(decision.shipped, graph, chosen),
             searcher=repr(search_with),
             estimator=type(estimate_with).__name__,
             notes=(

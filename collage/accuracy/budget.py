@@ -16,6 +16,7 @@ import numpy as np
 from scipy import stats  # type: ignore[import-untyped]
 
 from collage.accuracy.samples import Sample
+from collage.accuracy.table import squared_error
 from collage.errors import ModelInputError
 
 Outputs = Sequence[np.ndarray]
@@ -164,21 +165,7 @@ def measured(metric: Metric, outputs: Outputs, labels: object) -> float:
 
 
 def relative_error(outputs: Outputs, references: Outputs) -> float:
-    """The largest over the outputs of |ours - reference| / |reference| (L2); for outputs that are no floats, the share
-    of elements that differ. Infinite where an output is not finite and its reference is.
+    """The largest over the outputs of |ours - reference| / |reference| (L2); for outputs that are no floats, the root
+    of the share of elements that differ. Infinite where an output is not finite and its reference is.
     """
-    return max((_relative(own, right) for own, right in zip(outputs, references, strict=True)), default=0.0)
-
-
-def _relative(own: np.ndarray, right: np.ndarray) -> float:
-    if right.size == 0:
-        return 0.0
-    if not np.issubdtype(right.dtype, np.floating):
-        return float(np.mean(own != right))
-    finite = np.isfinite(right)
-    if not np.array_equal(np.isfinite(own), finite):
-        return math.inf
-    ours, reference = own[finite].astype(np.float64), right[finite].astype(np.float64)
-    norm = float(np.linalg.norm(reference))
-    error = float(np.linalg.norm(ours - reference))
-    return error / norm if norm > 0 else (0.0 if error == 0 else math.inf)
+    return math.sqrt(squared_error(outputs, references))

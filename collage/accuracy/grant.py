@@ -70,5 +70,6 @@ def granted(
         database,
         reporter,
         allowance.precisions,
+        reference,
     )
     return module, Grant(allowance.budget(reference), errors, INT8 in allowance.precisions, allowance.key)

@@ -206,7 +206,7 @@ class PlanData(
     frontier
         Placements between the fastest and the most accurate one; () where no error was granted.
     ranges
-        (node, lowest, highest value) of what is quantised in the plan that ships.
+        (node, lowest, highest value) of what is in partitions with products in eight bits.
     """
 
     network: str

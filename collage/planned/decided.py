@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 import msgspec
 
 from collage.accuracy.budget import ErrorBudget
+from collage.backends.base import Backend
 from collage.confirm.decision import Decision
 from collage.confirm.within_budget import Within
 from collage.cost import Cost
@@ -14,7 +15,7 @@ from collage.graph.candidates import HOST, CandidatePartition
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.measure.workloads import WorkloadCosts
 from collage.planned.data import PlannedAccuracy, PlannedPartition, PlannedPoint, PlannedTransition
-from collage.precision import INT8
+from collage.precision import INT8, UNKNOWN
 from collage.search import Partitioning
 from collage.transition import Pair, Transition
 
@@ -96,14 +97,19 @@ def planned_frontier(within: Within) -> tuple[PlannedPoint, ...]:
     return tuple(points)
 
 
-def planned_ranges(placement: Partitioning | None, graph: DataflowGraph) -> tuple[tuple[int, float, float], ...]:
-    """What the data operands of a placement's products in eight bits range over, by node."""
-    labelled = [
-        index
-        for c in (placement.candidates if placement is not None else ())
-        for label, nodes in c.composites
-        if label == INT8
-        for index in nodes
-    ]
-    data = sorted({graph.nodes[index].inputs[0] for index in labelled})
-    return tuple((index, *graph.nodes[index].range) for index in data)
+def planned_ranges(
+    placement: Partitioning | None, graph: DataflowGraph, backends: Mapping[str, Backend]
+) -> tuple[tuple[int, float, float], ...]:
+    """What the values of those partitions range over that have products in eight bits, by node."""
+    nodes: set[int] = set()
+    for candidate in placement.candidates if placement is not None else ():
+        if candidate.backend != HOST and _has_int8(candidate, backends[candidate.backend]):
+            inside = candidate.sub_graph.inside
+            nodes.update(inside, *(graph.nodes[i].inputs for i in inside))
+    known = [i for i in sorted(nodes) if graph.nodes[i].range != UNKNOWN]
+    return tuple((i, *graph.nodes[i].range) for i in known)
+
+
+def _has_int8(candidate: CandidatePartition, backend: Backend) -> bool:
+    """Whether something of a partition is computed in eight bits."""
+    return backend.precision == INT8 or any(label == INT8 for label, _ in candidate.composites)
