@@ -32,7 +32,7 @@ from collage.deployed.plan_runner import PlanRunner
 from collage.deployed.protocol import EndToEnd
 from collage.deployed.rivals import rivals_of
 from collage.effort import Effort
-from collage.errors import FrontendError
+from collage.errors import CollageError, FrontendError
 from collage.estimate import CostEstimator
 from collage.frontend import input_specs, load
 from collage.frontend.source import notes_of, onnx_file
@@ -182,6 +182,8 @@ def partition(
             validation=validation,
             precisions=precisions,
         )
+        if allowance is not None and devices != ("cpu",):
+            raise CollageError(f"an error budget is for a plan on the CPU alone, not on {', '.join(devices)}")
         available = resolve_on(backends, devices, (FLOAT32,) if allowance is None else allowance.precisions)
         passed_over: tuple[str, ...] = ()
         estimate_with: CostEstimator
