@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from collage import plugins
-from collage.accuracy.allowance import Allowance
+from collage.accuracy.allowance import Wish
 from collage.accuracy.budget import Metric
 from collage.accuracy.grant import granted
 from collage.backends.base import Backend
@@ -171,10 +171,7 @@ def partition(
     with interruptible(), RecordDatabase(records) as database, closing(reporter), resumable(database.path):
         search_with: Searcher = plugins.load("searchers", searcher, **searcher_parameters or {})
         parameters = estimator_parameters or {}
-        module = load(model, shapes, device)
-        _require_devices(module, devices)
-        allowance = Allowance.of(
-            module,
+        wish = Wish.of(
             max_error=max_error,
             metric=metric,
             max_drop=max_drop,
@@ -182,15 +179,15 @@ def partition(
             validation=validation,
             precisions=precisions,
         )
-        if allowance is not None and devices != ("cpu",):
+        if wish is not None and devices != ("cpu",):
             raise CollageError(f"an error budget is for a plan on the CPU alone, not on {', '.join(devices)}")
-        available = resolve_on(backends, devices, (FLOAT32,) if allowance is None else allowance.precisions)
+        available = resolve_on(backends, devices, (FLOAT32,) if wish is None else wish.precisions)
         passed_over: tuple[str, ...] = ()
         estimate_with: CostEstimator
         if estimator is None:
             # Costs of less precision are measured where no model knows them.
             exact = [name for name, backend in available.items() if not backend.is_less_precise]
-            spending = effort if allowance is None else effort.measuring
+            spending = effort if wish is None else effort.measuring
             estimate_with, passed_over = spending.estimator(describe_device(device), exact, threads, parameters)
         else:
             estimate_with = plugins.load("estimators", estimator, **parameters)
@@ -198,7 +195,10 @@ def partition(
         if estimate_with.uses_device:
             shared_pool().start(default_threads())
         chosen, left_out = _known(available, estimate_with)
+        module = load(model, shapes, device)
+        _require_devices(module, devices)
         graph, network = read_graph(module), structure_hash(describe_module(module))
+        allowance = None if wish is None else wish.allowance(module)
         if allowance is not None and inputs is None:
             inputs = allowance.searched_with[0]
         reference = ReferenceRun(module, graph, threads, inputs, seed)

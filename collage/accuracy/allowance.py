@@ -26,8 +26,8 @@ PRECISIONS = (FLOAT32, BF16, INT8)
 
 
 @dataclass(frozen=True)
-class Allowance:
-    """What the user grants. One of `max_error` and `max_drop` is given.
+class Wish:
+    """What the user says, before the network is loaded. One of `max_error` and `max_drop` is given.
 
     Attributes
     ----------
@@ -35,26 +35,22 @@ class Allowance:
         The largest relative L2 error of each output.
     metric, max_drop
         The user's metric, and what it may lose.
+    calibration, validation
+        Samples as they were given; those to validate with as a pair with their labels.
     precisions
         Those that may be used; float32 always is.
-    searched_with, judged_on
-        Samples.
-    labels
-        Of the samples that are judged on; () without a metric.
     """
 
     max_error: float | None
     metric: Metric | None
     max_drop: float | None
+    calibration: Any
+    validation: tuple[Any, Sequence[object]] | None
     precisions: tuple[str, ...]
-    searched_with: Sequence[Sample]
-    judged_on: Sequence[Sample]
-    labels: Sequence[object] = ()
 
     @classmethod
     def of(
         cls,
-        module: Any,
         *,
         max_error: float | None = None,
         metric: Metric | None = None,
@@ -62,15 +58,13 @@ class Allowance:
         calibration: Any = None,
         validation: tuple[Any, Sequence[object]] | None = None,
         precisions: Iterable[str] | None = None,
-    ) -> Allowance | None:
+    ) -> Wish | None:
         """What was granted; None where nothing was.
 
         Raises
         ------
         CollageError
             Something is missing, does not go together, or is no number of a budget.
-        ModelInputError
-            Samples are not the network's, or too few.
         """
         if max_error is None and max_drop is None:
             without = {"metric": metric, "calibration": calibration, "validation": validation, "precisions": precisions}
@@ -84,34 +78,65 @@ class Allowance:
                 raise CollageError(f"{name} is a number from 0, such as 0.01, not {value!r}")
         if calibration is None:
             raise CollageError("less precision needs calibration samples: give calibration, an .npz file or arrays")
+        if max_error is not None and (metric is not None or validation is not None):
+            raise CollageError("a metric and validation samples go with max_drop, not with max_error")
+        if max_drop is not None and (metric is None or validation is None):
+            raise CollageError("max_drop needs metric and validation, a pair of samples and labels")
         chosen = tuple(precisions) if precisions is not None else PRECISIONS
         if unknown := sorted(set(chosen) - set(PRECISIONS)):
             raise CollageError(f"no precision is called {', '.join(unknown)}; there are {', '.join(PRECISIONS)}")
         chosen = tuple(p for p in PRECISIONS if p == FLOAT32 or p in chosen)
-        samples = read_samples(calibration, input_specs(module))
-        if max_error is not None:
-            if metric is not None or validation is not None:
-                raise CollageError("a metric and validation samples go with max_drop, not with max_error")
-            return cls(max_error, None, None, chosen, *split(samples))
-        if metric is None or validation is None:
-            raise CollageError("max_drop needs metric and validation, a pair of samples and labels")
-        judged_on, labels = read_samples(validation[0], input_specs(module)), list(validation[1])
+        return cls(max_error, metric, max_drop, calibration, validation, chosen)
+
+    def allowance(self, module: Any) -> Allowance:
+        """The same with the samples, for a network.
+
+        Raises
+        ------
+        ModelInputError
+            Samples are not the network's, or too few.
+        """
+        samples = read_samples(self.calibration, input_specs(module))
+        if self.validation is None:
+            return Allowance(self, *split(samples))
+        judged_on, labels = read_samples(self.validation[0], input_specs(module)), list(self.validation[1])
         if len(judged_on) != len(labels):
             raise ModelInputError(f"validation has {len(judged_on)} samples and {len(labels)} labels")
-        return cls(None, metric, max_drop, chosen, samples, judged_on, labels)
+        return Allowance(self, samples, judged_on, labels)
+
+
+@dataclass(frozen=True)
+class Allowance:
+    """What the user grants, for one network.
+
+    Attributes
+    ----------
+    wish
+        What was said.
+    searched_with, judged_on
+        Samples.
+    labels
+        Of the samples that are judged on; () without a metric.
+    """
+
+    wish: Wish
+    searched_with: Sequence[Sample]
+    judged_on: Sequence[Sample]
+    labels: Sequence[object] = ()
 
     def budget(self, reference: ReferenceRun) -> Budget:
         """How placements are judged; the network is run in float32 on the samples."""
         right = [reference.on(sample).outputs for sample in self.judged_on]
-        if self.max_error is not None:
-            return ErrorBudget(self.max_error, self.judged_on, right)
-        assert self.metric is not None and self.max_drop is not None
-        return MetricBudget.of(self.max_drop, self.judged_on, self.labels, self.metric, right)
+        wish = self.wish
+        if wish.max_error is not None:
+            return ErrorBudget(wish.max_error, self.judged_on, right)
+        assert wish.metric is not None and wish.max_drop is not None
+        return MetricBudget.of(wish.max_drop, self.judged_on, self.labels, wish.metric, right)
 
     @property
     def key(self) -> str:
         """Digest of the samples that are judged on; "" where a metric judges, which cannot be told from another."""
-        if self.metric is not None:
+        if self.wish.metric is not None:
             return ""
         digest = hashlib.sha256()
         for sample in self.judged_on:

@@ -58,6 +58,7 @@ def granted(
     reference
         Of the module, on any inputs.
     """
+    precisions = allowance.wish.precisions
     reporter.stage("calibrating")
     module = calibrated(module, graph, (reference.on(sample) for sample in allowance.searched_with))
     reporter.stage("measuring sensitivities")
@@ -69,7 +70,7 @@ def granted(
         threads,
         database,
         reporter,
-        allowance.precisions,
+        precisions,
         reference,
     )
-    return module, Grant(allowance.budget(reference), errors, INT8 in allowance.precisions, allowance.key)
+    return module, Grant(allowance.budget(reference), errors, INT8 in precisions, allowance.key)

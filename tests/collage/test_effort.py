@@ -108,7 +108,7 @@ def test_partition_goes_by_the_effort_and_by_what_is_explicit_before_that(
         seen["estimator"] = chosen.name
         return backends, []
 
-    monkeypatch.setattr(partitioner, "resolve_on", lambda wanted, devices: {})
+    monkeypatch.setattr(partitioner, "resolve_on", lambda wanted, devices, precisions: {})
     monkeypatch.setattr(partitioner, "_known", known)
     monkeypatch.setattr(partitioner, "load", stop)
     with pytest.raises(Reached):

@@ -9,7 +9,7 @@ import pytest
 import tvm
 from tvm import relax
 
-from collage.accuracy.allowance import Allowance
+from collage.accuracy.allowance import Allowance, Wish
 from collage.errors import CollageError
 from collage.frontend import load
 
@@ -27,21 +27,27 @@ def module() -> tvm.IRModule:
     return load(builder.get())
 
 
-def test_nothing_granted_is_no_allowance(module: Any) -> None:
-    assert Allowance.of(module) is None
+def _allowance(module: Any, **given: Any) -> Allowance:
+    wish = Wish.of(**given)
+    assert wish is not None
+    return wish.allowance(module)
+
+
+def test_nothing_granted_is_no_wish() -> None:
+    assert Wish.of() is None
 
 
 def test_half_of_the_samples_is_held_out(module: Any) -> None:
-    found = Allowance.of(module, max_error=0.01, calibration=_SAMPLES, precisions=["int8"])
-    assert found is not None and len(found.searched_with) == len(found.judged_on) == 2
-    assert found.precisions == ("float32", "int8")
+    found = _allowance(module, max_error=0.01, calibration=_SAMPLES, precisions=["int8"])
+    assert len(found.searched_with) == len(found.judged_on) == 2
+    assert found.wish.precisions == ("float32", "int8")
 
 
 def test_validation_samples_take_the_place_of_held_out_ones(module: Any) -> None:
-    found = Allowance.of(
+    found = _allowance(
         module, max_drop=0.1, metric=lambda o, y: 0.0, calibration=_SAMPLES, validation=(_SAMPLES[:3], [0, 1, 2])
     )
-    assert found is not None and len(found.searched_with) == 4 and len(found.judged_on) == 3
+    assert len(found.searched_with) == 4 and len(found.judged_on) == 3
     assert found.key == "", "verdicts by a function cannot be told from those by another one"
 
 
@@ -68,5 +74,5 @@ def test_validation_samples_take_the_place_of_held_out_ones(module: Any) -> None
 )
 def test_what_is_wrong_is_one_clear_line(module: Any, given: dict[str, Any], says: str) -> None:
     with pytest.raises(CollageError, match=says) as caught:
-        Allowance.of(module, **given)
+        _allowance(module, **given)
     assert "\n" not in str(caught.value)
