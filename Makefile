@@ -20,11 +20,12 @@ FOUND := build/estimators/$(MACHINE)
 LEARN = $(BIN)/python -m benchmarks.estimators --models learned --out $(FOUND)/learned.jsonl --keep $(FOUND)/left-out \
 	--end-to-end --records $(NETWORK_LOGS) $(if $(DESIGNED_LOGS),--designed $(DESIGNED_LOGS))
 
-.PHONY: help demo test test-emulation test-slow test-conformance test-cuda lint format bench bench-networks bench-estimators bench-shipped cost-model bench-onnx bench-referee bench-suite bench-small bench-time bench-wild bench-precision test-nncf clean
+.PHONY: help demo test test-long test-emulation test-slow test-conformance test-cuda lint format bench bench-networks bench-estimators bench-shipped cost-model bench-onnx bench-referee bench-suite bench-small bench-time bench-wild bench-precision test-nncf clean
 
 help:
 	@echo "make demo              tune a U-Net over all backends, print what runs where, run the compiled model"
-	@echo "make test              the tests, without those that take minutes each"
+	@echo "make test              the tests, without those that take long"
+	@echo "make test-long         those that take ten seconds to minutes each: faults, whole plans, ONNX's node tests"
 	@echo "make test-slow         the tests that take minutes each"
 	@echo "make test-conformance  of those, the suites that compare every candidate of a backend with the reference"
 	@echo "make test-emulation    CUDA engines and plans, emulated on the CPU: compiles C++"
@@ -73,7 +74,10 @@ $(DEMO).onnx: | $(DEV)
 	$(BIN)/python -m benchmarks.workloads unet -o $@
 
 test: $(TESTS)
-	$(BIN)/python -m pytest -m "not slow and not emulation and not cuda_build and not nncf"
+	$(BIN)/python -m pytest -m "not long and not slow and not emulation and not cuda_build and not nncf"
+
+test-long: $(TESTS)
+	$(BIN)/python -m pytest -m "long and not slow and not emulation and not cuda_build and not nncf"
 
 test-emulation: $(TESTS)
 	$(BIN)/python -m pytest -m "emulation and not slow and not cuda_build"

@@ -6,8 +6,8 @@
 `bounds` gives intervals without running anything; a searcher that costs lazily (`searchers.lazy.costing`) then asks
 `estimate` for the candidates that matter, and those are measured, unless they are recorded already. When the budget is
 spent, what is asked for has its predicted cost, with the reason "predicted"; so has what the machine prevented from
-being measured, with what was in the way. What the model knows nothing of is measured in any case. A searcher that asks
-for everything at once has its first workloads measured, as far as the budget goes.
+being measured, with what was in the way. What the model knows nothing of is measured whatever the share. A searcher
+that asks for everything at once has its first workloads measured, as far as the budget goes.
 
 A model of another machine errs by a level, and its intervals are too narrow here. So it is adapted first, by a few
 measurements of the network's own workloads (`CostModel.adapted`), which count as any other.
@@ -162,8 +162,9 @@ class ActiveEstimator(CostEstimator):
         limit = self._limit()
         asked = [key for key in missing if key not in state.measures]
         for key, expected in zip(asked, self._predicted([missing[key] for key in asked]), strict=True):
-            spent = sum(state.measures.values()) >= limit or state.seconds >= self._seconds_limit()
-            state.measures[key] = expected.is_unknown or not spent
+            allowed = self._most() if expected.is_unknown else limit
+            spent = sum(state.measures.values()) >= allowed or state.seconds >= self._seconds_limit()
+            state.measures[key] = not spent
         chosen = {key: w for key, w in missing.items() if state.measures[key]}
         costs.update(self._measure({key: w for key, w in chosen.items() if key not in state.prevented}))
         rest = {key: w for key, w in missing.items() if key not in costs}
@@ -253,7 +254,11 @@ class ActiveEstimator(CostEstimator):
     def _limit(self) -> float:
         offered = self.budget_.offered
         share = max(math.floor(self.share * len(offered)), self.least) if offered else math.inf
-        return min(share, math.inf if self.measurements is None else self.measurements)
+        return min(share, self._most())
+
+    def _most(self) -> float:
+        """Measurements at most, also of what the model knows nothing of, which no share limits."""
+        return math.inf if self.measurements is None else self.measurements
 
     def _seconds_limit(self) -> float:
         return math.inf if self.seconds is None else self.seconds

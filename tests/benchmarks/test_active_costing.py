@@ -11,6 +11,8 @@ from collage.records import Record, RecordDatabase
 from estimators.cost_model.model import CostModel
 from tests.benchmarks.test_estimator_networks import THREADS, networks, records
 
+pytestmark = pytest.mark.long
+
 __all__ = ["networks", "records"]
 
 

@@ -18,6 +18,8 @@ from collage.errors import CollageError, ModelInputError
 from collage.frontend import load
 from collage.plan import Plan
 
+pytestmark = pytest.mark.long
+
 _LIMIT = 0.05
 _BACKENDS = ["tvm", "openvino", "openvino-bf16"]
 

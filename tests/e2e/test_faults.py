@@ -32,6 +32,8 @@ from tests.e2e import faulty
 from tests.e2e.efforts import EVERYTHING
 from tests.e2e.networks import convolution_relu, long_softmax
 
+pytestmark = pytest.mark.long
+
 REASONS: dict[type[Backend], str] = {
     faulty.RaisesAtCodegen: "takes nothing at all",
     faulty.RaisesAtRun: "on fire",

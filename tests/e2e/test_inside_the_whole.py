@@ -20,6 +20,8 @@ from searchers.evolutionary import EvolutionarySearcher
 from tests.e2e.conftest import Tuned
 from tests.e2e.efforts import EVERYTHING
 
+pytestmark = pytest.mark.long
+
 
 def _records(path: Path) -> int:
     with RecordDatabase(path) as database:

@@ -10,6 +10,8 @@ import pytest
 
 from benchmarks.onnx_node_tests import Outcome, compare, node_tests, run_all
 
+pytestmark = pytest.mark.long
+
 ENGINES = ("openvino", "onnxruntime")
 
 

@@ -186,3 +186,6 @@ def test_products_in_eight_bits_are_measured_where_the_model_has_not_seen_them(
     assert [cost.seconds for cost in estimator.estimate([int8, bf16])] == [1.0, 1.0]
     spent = active(model, measurements=0)
     assert [cost.is_unknown for cost in spent.estimate([float32, int8, bf16])] == [False, True, True]
+    shared = active(model, share=0.0)
+    shared.bounds([float32, int8])
+    assert [cost.is_predicted for cost in shared.estimate([float32, int8])] == [True, False], "whatever the share"
