@@ -16,6 +16,8 @@ BF16 = "bf16"
 #: the range that was seen in calibration, their weights by channel.
 INT8 = "int8"
 
+#: All that there are.
+PRECISIONS = (FLOAT32, BF16, INT8)
 #: Precisions whose error the user has to grant. TF32 is asked for by the user, backend by backend.
 LESS_PRECISE = frozenset((BF16, INT8))
 

@@ -19,10 +19,7 @@ from collage.accuracy.samples import Sample, read_samples, split
 from collage.errors import CollageError, ModelInputError
 from collage.frontend.values import input_specs
 from collage.measure.reference import ReferenceRun
-from collage.precision import BF16, FLOAT32, INT8
-
-#: All that there are.
-PRECISIONS = (FLOAT32, BF16, INT8)
+from collage.precision import FLOAT32, PRECISIONS
 
 
 @dataclass(frozen=True)

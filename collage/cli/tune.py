@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
@@ -30,6 +30,7 @@ from collage.cli.options import (
     require_writable,
 )
 from collage.cli.terminal import quiet
+from collage.precision import FLOAT32, PRECISIONS
 
 if TYPE_CHECKING:
     from collage.backends.base import Backend
@@ -141,6 +142,8 @@ def tune(
     fixed, names = parse_shapes(shape), parse_names(backends, "--backends")
     several, batches = parse_shape_lists(shapes), parse_batches(batch)
     places = parse_names(devices, "--devices") or [device]
+    chosen = parse_names(precisions, "--precisions")
+    granted = (FLOAT32, *(() if max_error is None else chosen or PRECISIONS))
     parameters = parse_parameters(parameter)
     require_writable(
         {"--output": output, "--plan": plan_path, "--report": report}, {"the model": model, "the records": records}
@@ -161,7 +164,7 @@ def tune(
             before = database.stats().by_kind
         reporter = ProgressBar(terminal)
         options: dict[str, Any] = {
-            "backends": configured_backends(names, path, tune_trials, *places),
+            "backends": configured_backends(names, path, tune_trials, *places, precisions=granted),
             "searcher": searcher,
             "estimator": estimator,
             "device": places[0],
@@ -170,7 +173,7 @@ def tune(
             "threads": threads,
             "max_error": max_error,
             "calibration": calibration,
-            "precisions": parse_names(precisions, "--precisions"),
+            "precisions": chosen,
             "confirm_end_to_end": confirm,
             "effort": effort,
             "correction_rounds": correction_rounds,
@@ -226,10 +229,15 @@ def _name(kind: str, count: int) -> str:
 
 
 def configured_backends(
-    names: Sequence[str] | None, records: Path, tune_trials: int, device: str = "cpu", *others: str
+    names: Sequence[str] | None,
+    records: Path,
+    tune_trials: int,
+    device: str = "cpu",
+    *others: str,
+    precisions: Collection[str] = (FLOAT32,),
 ) -> list[str | Backend]:
-    """The backends that are named, or all of the device that are available; the native one with the tuning records that
-    lie beside the other records.
+    """The backends that are named, or all of the device and of some precisions that are available; the native one with
+    the tuning records that lie beside the other records.
 
     Raises
     ------
@@ -245,9 +253,9 @@ def configured_backends(
             raise CollageError(f"--device is {' or '.join(KINDS)}, not {name!r}")
     native = native_backend(device, tuning_folder(records, device), tune_trials)
     called = {native.name, native.name.removesuffix(f"-{device}")}
-    chosen = list(names) if names is not None else [backend.name for backend in available_backends(device)]
+    chosen = list(names) if names is not None else [b.name for b in available_backends(device, precisions)]
     if names is None:  # TVM's own kernels are of the first device
-        chosen += [b.name for other in others for b in available_backends(other) if b.style != "native"]
+        chosen += [b.name for other in others for b in available_backends(other, precisions) if b.style != "native"]
     if tune_trials and not called & set(chosen):
         raise CollageError(f"--tune-trials is for TVM's kernels: add {native.name} to --backends")
     return [native if name in called else name for name in chosen]
