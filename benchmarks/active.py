@@ -30,15 +30,15 @@ from benchmarks.estimators.networks import (
 )
 from benchmarks.estimators.regret import end_to_end
 from benchmarks.workloads import NAMES
+from collage.api.partitioner import partition
 from collage.backends.resolve import resolve_backends
-from collage.cost import Cost
-from collage.estimate import CostEstimator, Workload
+from collage.cost.cost import Cost
+from collage.cost.estimator import CostEstimator, Workload
+from collage.cost.transition import Pair, Transition
 from collage.graph.candidates import CandidatePartition
-from collage.partitioner import partition
 from collage.records import Record
 from collage.runtime.threads import configure_threads
 from collage.search import CostTable, SearchProblem
-from collage.transition import Pair, Transition
 from estimators.active import ActiveEstimator
 from estimators.cost_model.model import CostModel
 from estimators.replay import ReplayEstimator

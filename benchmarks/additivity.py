@@ -25,7 +25,8 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.workloads import build
-from collage.estimate import Workload
+from collage.api.partitioner import partition
+from collage.cost.estimator import Workload
 from collage.graph.candidates import HOST, CandidatePartition
 from collage.graph.from_relax import read_graph
 from collage.graph.index_set import IndexSet
@@ -38,7 +39,6 @@ from collage.measure.protocol import Protocol
 from collage.measure.reference import ReferenceRun
 from collage.measure.statistics import paired_ratio
 from collage.measure.workloads import WorkloadFactory
-from collage.partitioner import partition
 from collage.runtime.threads import configure_threads, default_threads, thread_environment
 
 

@@ -22,6 +22,7 @@ from benchmarks.workloads import build
 from collage.accuracy.calibration import calibrated
 from collage.accuracy.errors import sensitivities, squared_error
 from collage.accuracy.program import on_engine
+from collage.annotations.precision import BF16, FLOAT32, INT8
 from collage.backends.base import Backend
 from collage.backends.resolve import available_backends
 from collage.compile.rewrite import extract, ordered_inputs
@@ -30,7 +31,6 @@ from collage.graph.from_relax import read_graph
 from collage.graph.sub_graph import SubGraph
 from collage.measure.inputs import random_inputs
 from collage.measure.reference import ReferenceRun
-from collage.precision import BF16, FLOAT32, INT8
 from collage.progress import Reporter
 from collage.records import RecordDatabase
 from collage.runtime.threads import configure_threads, default_threads

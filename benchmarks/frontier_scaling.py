@@ -21,17 +21,17 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.search_scaling import Network, residual_tower
-from collage.cost import Cost
+from collage.annotations.precision import BF16, INT8
+from collage.cost.cost import Cost
+from collage.cost.transition import Transition
 from collage.graph.candidates import CandidatePartition, CandidateSet
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.index_set import IndexSet
-from collage.precision import BF16, INT8
 from collage.rules.base import PartitionSpec
 from collage.rules.gather import gather_candidates
 from collage.rules.trees import graph_rule, native_rule
 from collage.search import CostTable, SearchProblem
 from collage.search.frontier import frontier
-from collage.transition import Transition
 from searchers.dijkstra import DijkstraSearcher
 
 BUDGETS = (0.001, 0.005, 0.01, 0.02, 0.05, 0.1)

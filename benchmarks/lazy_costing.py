@@ -20,8 +20,8 @@ from rich.table import Table
 from benchmarks.workloads import NAMES, WORKLOADS, build
 from collage.backends.base import Backend
 from collage.backends.resolve import resolve_backends
-from collage.cost import Cost
-from collage.estimate import Workload
+from collage.cost.cost import Cost
+from collage.cost.estimator import Workload
 from collage.frontend import load
 from collage.graph.candidates import HOST, CandidatePartition
 from collage.graph.from_relax import read_graph

@@ -79,7 +79,7 @@ def _shipped(
     from collage import plugins
     from collage.compile.build import build
     from collage.compile.rewrite import apply
-    from collage.cost import Cost
+    from collage.cost.cost import Cost
     from collage.errors import CollageError, last_line
     from collage.graph.candidates import HOST
     from collage.measure.check import wrong_numbers

@@ -21,7 +21,7 @@ from benchmarks.estimators.regret import Placements
 from benchmarks.estimators.scores import pairwise, score
 from benchmarks.workloads import NAMES
 from collage.backends.resolve import resolve_backends
-from collage.cost import Cost
+from collage.cost.cost import Cost
 from estimators.replay import ReplayEstimator
 
 

@@ -24,7 +24,8 @@ from unittest.mock import patch
 from rich.console import Console
 from rich.table import Table
 
-from collage.cost import Cost
+from collage.cost.cost import Cost
+from collage.cost.transition import Transition
 from collage.graph.candidates import CandidatePartition, CandidateSet
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.kinds import OpKind
@@ -32,7 +33,6 @@ from collage.rules.base import PartitionSpec
 from collage.rules.gather import gather_candidates
 from collage.rules.trees import graph_rule, native_rule
 from collage.search import CostTable, Partitioning, Searcher, SearchProblem
-from collage.transition import Transition
 from searchers.beam import BeamSearcher
 from searchers.cover_search.layered_search import LayeredSearch, Outcome
 from searchers.dijkstra import DijkstraSearcher

@@ -26,8 +26,8 @@ from benchmarks.estimators.networks import Network
 from benchmarks.workloads import NAMES, build
 from collage.backends.base import Backend
 from collage.compile.lowering import lowering_of
+from collage.cost.estimator import Workload
 from collage.errors import CollageError
-from collage.estimate import Workload
 from collage.graph.from_relax import read_graph
 from collage.measure.artifact import prepare
 from collage.plugins import load as plugin

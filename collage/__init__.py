@@ -18,10 +18,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collage.api.partitioner import partition as partition
+    from collage.api.plan import Plan as Plan
+    from collage.api.plan_set import PlanSet as PlanSet
+    from collage.api.several_functions import partition_functions as partition_functions
+    from collage.api.several_shapes import partition_shapes as partition_shapes
+    from collage.api.transform import CollagePartition as CollagePartition
     from collage.backends.base import Availability as Availability
     from collage.backends.base import Backend as Backend
     from collage.backends.optimize import optimize_for as optimize_for
-    from collage.cost import Cost as Cost
+    from collage.cost.cost import Cost as Cost
+    from collage.cost.estimator import CostEstimator as CostEstimator
+    from collage.cost.estimator import Workload as Workload
     from collage.errors import BackendUnavailableError as BackendUnavailableError
     from collage.errors import CodegenError as CodegenError
     from collage.errors import CollageError as CollageError
@@ -35,38 +43,30 @@ if TYPE_CHECKING:
     from collage.errors import SearchInterrupted as SearchInterrupted
     from collage.errors import UnboundDimensionError as UnboundDimensionError
     from collage.errors import UnsupportedOperatorError as UnsupportedOperatorError
-    from collage.estimate import CostEstimator as CostEstimator
-    from collage.estimate import Workload as Workload
     from collage.frontend import batch_shapes as batch_shapes
     from collage.frontend import load as load
     from collage.graph.candidates import CandidatePartition as CandidatePartition
     from collage.graph.dataflow_graph import DataflowGraph as DataflowGraph
     from collage.graph.index_set import IndexSet as IndexSet
     from collage.graph.sub_graph import SubGraph as SubGraph
-    from collage.partitioner import partition as partition
-    from collage.plan import Plan as Plan
-    from collage.plan_set import PlanSet as PlanSet
     from collage.progress import Reporter as Reporter
     from collage.rules.base import PartitionRule as PartitionRule
     from collage.search import Partitioning as Partitioning
     from collage.search import Searcher as Searcher
     from collage.search import SearchProblem as SearchProblem
-    from collage.several_functions import partition_functions as partition_functions
-    from collage.several_shapes import partition_shapes as partition_shapes
-    from collage.transform import CollagePartition as CollagePartition
 
 __version__ = "0.1.0"
 
 _EXPORTS = {
     "load": "collage.frontend",
     "batch_shapes": "collage.frontend",
-    "partition": "collage.partitioner",
-    "partition_shapes": "collage.several_shapes",
-    "Plan": "collage.plan",
-    "partition_functions": "collage.several_functions",
+    "partition": "collage.api.partitioner",
+    "partition_shapes": "collage.api.several_shapes",
+    "Plan": "collage.api.plan",
+    "partition_functions": "collage.api.several_functions",
     "optimize_for": "collage.backends.optimize",
-    "PlanSet": "collage.plan_set",
-    "CollagePartition": "collage.transform",
+    "PlanSet": "collage.api.plan_set",
+    "CollagePartition": "collage.api.transform",
     "Backend": "collage.backends.base",
     "Availability": "collage.backends.base",
     "PartitionRule": "collage.rules.base",
@@ -77,9 +77,9 @@ _EXPORTS = {
     "Searcher": "collage.search",
     "SearchProblem": "collage.search",
     "Partitioning": "collage.search",
-    "CostEstimator": "collage.estimate",
-    "Workload": "collage.estimate",
-    "Cost": "collage.cost",
+    "CostEstimator": "collage.cost.estimator",
+    "Workload": "collage.cost.estimator",
+    "Cost": "collage.cost.cost",
     "Reporter": "collage.progress",
     "CollageError": "collage.errors",
     "FrontendError": "collage.errors",

@@ -23,14 +23,14 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from collage.cost import Cost
-from collage.estimate import CostEstimator, Workload
+from collage.cost.cost import Cost
+from collage.cost.estimator import CostEstimator, Workload
+from collage.cost.transition import Pair, Transition
 from collage.measure.protocol import Protocol
 from collage.progress import Reporter
 from collage.records import RecordDatabase
 from collage.records.key import Device
 from collage.runtime.device_info import DeviceInfo
-from collage.transition import Pair, Transition
 from estimators.cached import CachedEstimator
 from estimators.cost_model.model import CostModel
 from estimators.cost_model.names import model_name

@@ -12,8 +12,8 @@ import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 
-from collage.cost import Cost
-from collage.estimate import CostEstimator, Workload, device_kind
+from collage.cost.cost import Cost
+from collage.cost.estimator import CostEstimator, Workload, device_kind
 from collage.measure.faults import is_doubtful
 from collage.progress import Reporter
 from collage.records import RecordDatabase, RecordKey, keys_of

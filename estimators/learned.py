@@ -17,9 +17,9 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from typing import Any
 
-from collage.cost import PREDICTED, Cost
+from collage.cost.cost import PREDICTED, Cost
+from collage.cost.estimator import Configurations, CostEstimator, Trainable, Workload
 from collage.errors import CollageError
-from collage.estimate import Configurations, CostEstimator, Trainable, Workload
 from collage.progress import Reporter
 from collage.records import Record, RecordDatabase
 from collage.records.key import Device

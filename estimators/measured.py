@@ -15,9 +15,9 @@ from functools import cache, cached_property
 from pathlib import Path
 from types import TracebackType
 
-from collage.cost import Cost
+from collage.cost.cost import Cost
+from collage.cost.estimator import CostEstimator, Samples, Workload, device_kind
 from collage.errors import CodegenError
-from collage.estimate import CostEstimator, Samples, Workload, device_kind
 from collage.graph.from_relax import read_graph
 from collage.measure.artifact import Artifact, Preparation, prepare, prewarm, write_arrays
 from collage.measure.builder import Built, build_all

@@ -24,14 +24,14 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from itertools import product
 
-from collage.cost import Cost
+from collage.cost.cost import Cost
+from collage.cost.estimator import CostEstimator, Workload
+from collage.cost.transition import Pair, Transition, transitions_of
 from collage.errors import RecordsError
-from collage.estimate import CostEstimator, Workload
 from collage.progress import Reporter
 from collage.records import Record, RecordDatabase, by_key, read_observations
 from collage.records.database import default_path
 from collage.records.key import Composites, Device, MeasuringProtocol, protocol_json
-from collage.transition import Pair, Transition, transitions_of
 
 Source = RecordDatabase | str | os.PathLike[str]
 _Costs = dict[int, Cost]  # by number of threads

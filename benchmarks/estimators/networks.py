@@ -21,8 +21,8 @@ from benchmarks.workloads import build
 from collage.backends.base import Backend
 from collage.backends.code import configuration_of
 from collage.collect.variants import skeleton
+from collage.cost.estimator import Workload
 from collage.errors import RecordsError
-from collage.estimate import Workload
 from collage.frontend import load
 from collage.graph.candidates import HOST, CandidatePartition, CandidateSet
 from collage.graph.dataflow_graph import DataflowGraph

@@ -19,13 +19,13 @@ from benchmarks.estimators.networks import Key, Network, enumerate_candidates, k
 from benchmarks.latency_ratio import latency_ratio
 from collage.backends.base import Backend
 from collage.confirm.ties import simplest
-from collage.cost import Cost
+from collage.cost.cost import Cost
+from collage.cost.transition import Pair, Transition
 from collage.graph.candidates import HOST, CandidatePartition, CandidateSet
 from collage.graph.from_relax import read_graph
 from collage.measure.workloads import WorkloadFactory
 from collage.search import CostTable, Partitioning, SearchProblem
 from collage.search.single_backend import single_backend
-from collage.transition import Pair, Transition
 from searchers.dijkstra import DijkstraSearcher
 
 Transitions = Mapping[Pair, Transition]

@@ -35,7 +35,7 @@ from benchmarks.workloads.builder import FLOATS
 
 if TYPE_CHECKING:
     from collage.backends.base import Backend
-    from collage.estimate import Workload
+    from collage.cost.estimator import Workload
     from collage.measure.artifact import Artifact, Preparation
     from collage.measure.runner import Runner
 

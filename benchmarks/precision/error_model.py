@@ -31,11 +31,13 @@ from benchmarks.workloads import HELD_OUT, WORKLOADS, build
 from collage.accuracy.calibration import calibrated
 from collage.accuracy.errors import ErrorTable, sensitivities
 from collage.accuracy.samples import Sample, read_samples
+from collage.annotations.precision import BF16, FLOAT32, INT8
+from collage.api.partitioner import enumerate_candidates
 from collage.backends.base import Backend
 from collage.backends.resolve import available_backends
 from collage.compile.build import build as compiled
 from collage.compile.rewrite import apply
-from collage.cost import Cost
+from collage.cost.cost import Cost
 from collage.errors import CollageError
 from collage.files import replacing
 from collage.frontend import load
@@ -46,8 +48,6 @@ from collage.graph.from_relax import read_graph
 from collage.graph.index_set import IndexSet
 from collage.graph.sub_graph import SubGraph
 from collage.measure.reference import ReferenceRun
-from collage.partitioner import enumerate_candidates
-from collage.precision import BF16, FLOAT32, INT8
 from collage.progress import Reporter
 from collage.records import RecordDatabase
 from collage.runtime.threads import configure_threads

@@ -11,14 +11,14 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from collage.api.partitioner import enumerate_candidates
 from collage.backends.resolve import available_backends
 from collage.compile.build import build, build_untouched
 from collage.compile.rewrite import apply
-from collage.cost import Cost
+from collage.cost.cost import Cost
 from collage.errors import CollageError
 from collage.frontend import load
 from collage.graph.from_relax import read_graph
-from collage.partitioner import enumerate_candidates
 from collage.runtime.threads import configure_threads
 from collage.search import CostTable, SearchProblem, execution_order
 from collage.search.single_backend import single_backend

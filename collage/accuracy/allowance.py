@@ -16,10 +16,10 @@ import numpy as np
 
 from collage.accuracy.budget import Budget, ErrorBudget, Metric, MetricBudget
 from collage.accuracy.samples import Sample, read_samples, split
+from collage.annotations.precision import FLOAT32, PRECISIONS
 from collage.errors import CollageError, ModelInputError
 from collage.frontend.values import input_specs
 from collage.measure.reference import ReferenceRun
-from collage.precision import FLOAT32, PRECISIONS
 
 
 @dataclass(frozen=True)

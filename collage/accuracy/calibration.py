@@ -17,11 +17,11 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from collage.annotations.precision import UNKNOWN, Range, with_ranges
 from collage.errors import CollageError, ModelInputError
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.kinds import ValueKind
 from collage.measure.reference import ReferenceRun
-from collage.precision import UNKNOWN, Range, with_ranges
 
 Method = Literal["minmax", "percentile", "mse"]
 METHODS: tuple[str, ...] = get_args(Method)
@@ -34,7 +34,7 @@ _SHARES = np.geomspace(1.0, 0.05, 60)
 
 
 def calibrated(module: Any, graph: DataflowGraph, traces: Iterable[ReferenceRun], method: str = "minmax") -> Any:
-    """The module with the range of every float32 value (`collage.precision.with_ranges`).
+    """The module with the range of every float32 value (`collage.annotations.precision.with_ranges`).
 
     A value that was not finite, that was always zero or that has no elements has no range: it is not quantised.
 

@@ -17,6 +17,7 @@ import numpy as np
 from collage.accuracy.program import Program, anywhere, by_patterns, on_engine, perturbed, side_by_side
 from collage.accuracy.samples import Sample
 from collage.accuracy.table import squared_error
+from collage.annotations.precision import INT8
 from collage.backends.base import Backend
 from collage.compile.rewrite import extract, ordered_inputs
 from collage.errors import CodegenError, CompiledModelError
@@ -25,7 +26,6 @@ from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.index_set import IndexSet
 from collage.graph.sub_graph import SubGraph
 from collage.measure.reference import ReferenceRun
-from collage.precision import INT8
 from collage.progress import Reporter
 
 #: Below this squared relative error an operator alone is as in float32: what engines differ by.

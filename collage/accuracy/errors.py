@@ -17,8 +17,9 @@ import numpy as np
 from collage.accuracy.effects import Place, measured
 from collage.accuracy.samples import Sample
 from collage.accuracy.table import ErrorTable, squared_error
+from collage.annotations.precision import FLOAT32, INT8, UNKNOWN, Range
 from collage.backends.base import Backend
-from collage.cost import Cost
+from collage.cost.cost import Cost
 from collage.errors import ModelInputError
 from collage.frontend.values import value_of
 from collage.graph.candidates import covered
@@ -27,7 +28,6 @@ from collage.graph.description import describe_module, structure_hash
 from collage.graph.index_set import IndexSet
 from collage.graph.kinds import NodeKind, OpKind, ValueKind
 from collage.measure.reference import ReferenceRun
-from collage.precision import FLOAT32, INT8, UNKNOWN, Range
 from collage.progress import Reporter
 from collage.records import Record, RecordDatabase, RecordKey, sensitivity_key
 from collage.records.key import digest_of
@@ -65,7 +65,7 @@ def sensitivities(
     samples
         On which errors are measured; the table has the means over them.
     precisions
-        Of `collage.precision`.
+        Of `collage.annotations.precision`.
     reference
         A run of the network, which shares what it has compiled; by default one is made where it is needed.
 

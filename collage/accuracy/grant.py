@@ -10,11 +10,11 @@ from collage.accuracy.allowance import Allowance
 from collage.accuracy.budget import Budget
 from collage.accuracy.calibration import calibrated
 from collage.accuracy.errors import ErrorTable, sensitivities
+from collage.annotations.precision import INT8
 from collage.backends.base import Backend
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.from_relax import read_graph
 from collage.measure.reference import ReferenceRun
-from collage.precision import INT8
 from collage.progress import Reporter
 from collage.records import RecordDatabase
 

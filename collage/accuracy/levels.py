@@ -13,11 +13,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from collage.accuracy.errors import ErrorTable
+from collage.annotations.precision import INT8
 from collage.backends.base import Backend
 from collage.graph.candidates import CandidatePartition
 from collage.graph.dataflow_graph import DataflowGraph, DataflowNode
 from collage.graph.index_set import IndexSet
-from collage.precision import INT8
 
 #: Errors of the levels that are offered, relative to the one granted.
 _STEPS = (0.25, 0.4, 0.55, 0.7, 0.8, 0.9, 1.0, 1.15)

@@ -15,6 +15,7 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
+from collage.annotations.precision import INT8_POSITIONS, INT8_RANGES, UNKNOWN, Range, with_ranges
 from collage.backends.base import Backend
 from collage.compile.build import compile_partitioned
 from collage.compile.rewrite import apply
@@ -27,7 +28,6 @@ from collage.graph.index_set import IndexSet
 from collage.graph.kinds import NodeKind
 from collage.graph.sub_graph import SubGraph
 from collage.measure.reference import compiled, run_once
-from collage.precision import INT8_POSITIONS, INT8_RANGES, UNKNOWN, Range, with_ranges
 from collage.rules.base import PartitionSpec
 from collage.runtime import engines
 

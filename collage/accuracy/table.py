@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from collage.annotations.precision import FLOAT32, INT8
 from collage.errors import PlanError
 from collage.graph.candidates import HOST, CandidatePartition
-from collage.precision import FLOAT32, INT8
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
+from collage.annotations.precision import FLOAT32, LESS_PRECISE, UNKNOWN, Range
 from collage.errors import CodegenError
 from collage.graph.index_set import IndexSet
-from collage.precision import FLOAT32, LESS_PRECISE, UNKNOWN, Range
 from collage.rules.base import PartitionRule
 
 if TYPE_CHECKING:
@@ -55,8 +55,8 @@ class Backend(ABC):
         Of backends that make blobs: what runs them in a compiled model, a name of `collage.runtime.engines` or
         "package.module:attribute"; "" is the engine of the backend's own name.
     precision
-        In how many bits it computes what is float32: "float32", or less (`collage.precision`). Backends of less are
-        only chosen from where the user grants an error, or names them.
+        In how many bits it computes what is float32: "float32", or less (`collage.annotations.precision`). Backends of
+        less are only chosen from where the user grants an error, or names them.
     incompatible
         Names of backends whose run-time libraries cannot live in one process with this one's.
     """
@@ -96,8 +96,8 @@ class Backend(ABC):
         return self.precision in LESS_PRECISE
 
     def takes_int8(self, node: Any) -> bool:
-        """Whether a node of its partitions can be computed in eight bits, with the label `collage.precision.INT8`; of
-        graph backends only. By default none can.
+        """Whether a node of its partitions can be computed in eight bits, with the label `INT8` of
+        `collage.annotations.precision`; of graph backends only. By default none can.
 
         Parameters
         ----------

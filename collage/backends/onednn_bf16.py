@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from collage.annotations.precision import BF16
 from collage.backends.base import Availability
 from collage.backends.library.composite import Composite
 from collage.backends.onednn import OneDNNBackend
 from collage.errors import CodegenError, CompiledModelError
-from collage.precision import BF16
 from collage.runtime.device_info import describe_device
 
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import tvm
 
+from collage.annotations.precision import INT8, UNKNOWN, Range
 from collage.backends.library.composite import Composite
 from collage.backends.onednn_bf16 import NarrowOneDNNBackend
 from collage.errors import CodegenError
-from collage.precision import INT8, UNKNOWN, Range
 
 if TYPE_CHECKING:
     from collage.graph.sub_graph import SubGraph

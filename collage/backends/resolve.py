@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from collage import plugins
+from collage.annotations.precision import FLOAT32
 from collage.backends.base import Backend
 from collage.errors import BackendUnavailableError, PluginError
-from collage.precision import FLOAT32
 
 
 def resolve_backends(

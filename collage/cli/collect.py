@@ -9,10 +9,10 @@ from typing import Annotated
 
 import typer
 
+from collage.annotations.precision import BF16, INT8
 from collage.cli.exits import guarded
 from collage.cli.options import Device, Records, Verbose, parse_names
 from collage.cli.terminal import quiet
-from collage.precision import BF16, INT8
 
 #: Hours of measuring should not be in anybody's way; on a machine that is idle otherwise it changes no latency.
 _NICENESS = 5

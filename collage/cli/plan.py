@@ -14,8 +14,8 @@ from collage.cli.terminal import quiet
 from collage.cli.tune import native_backend, tuning_folder
 
 if TYPE_CHECKING:
-    from collage.plan import Plan
-    from collage.plan_set import PlanSet
+    from collage.api.plan import Plan
+    from collage.api.plan_set import PlanSet
 
 _PlanFile = Annotated[
     Path, typer.Argument(metavar="PLAN.json", help="A plan that `collage tune` wrote.", show_default=False)
@@ -58,7 +58,7 @@ def report(
     shapes = parse_shapes(shape)
     require_writable({"--html": html}, {"the model": model, "the plan": plan})
     with quiet(verbose):
-        from collage.plan import Plan
+        from collage.api.plan import Plan
 
         found = _load(plan, model, shapes, None)
     plans = [found] if isinstance(found, Plan) else found.plans
@@ -80,9 +80,9 @@ def _load(path: Path, model: Path, shapes: dict[str, tuple[int, ...]], records: 
     from collage.without_torch import import_tvm_without_torch
 
     import_tvm_without_torch()
+    from collage.api.plan import Plan
+    from collage.api.plan_set import PlanSet
     from collage.frontend import load
-    from collage.plan import Plan
-    from collage.plan_set import PlanSet
     from collage.planned.file import is_set
     from collage.records import default_path
 

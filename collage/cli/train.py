@@ -1,6 +1,6 @@
 """`collage train`: learn a cost model from benchmark logs, and say how wrong it is.
 
-Any estimator can be trained that is `Trainable` (`collage.estimate`).
+Any estimator can be trained that is `Trainable` (`collage.cost.estimator`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collage.cli.exits import guarded
 from collage.cli.options import Verbose, require_writable
 
 if TYPE_CHECKING:
-    from collage.estimate import Configurations, CostEstimator, ErrorRow, TrainedModel
+    from collage.cost.estimator import Configurations, CostEstimator, ErrorRow, TrainedModel
     from collage.records import Record
 
 
@@ -61,8 +61,8 @@ def train(
 ) -> None:
     """Learn to predict latencies from benchmark logs, for prediction-only partitioning."""
     from collage import plugins
+    from collage.cost.estimator import Trainable
     from collage.errors import PluginError
-    from collage.estimate import Trainable
 
     inputs = {f"LOG {number}": path for number, path in enumerate([*logs, *(designed or [])], 1)}
     require_writable({"-o": output}, {name: path for name, path in inputs.items() if path != output})
@@ -74,7 +74,7 @@ def train(
     if not issubclass(trainable, Trainable):
         raise PluginError(
             f"the estimator {estimator!r} cannot be {'trained' if calibrate is None else 'calibrated'}: its class is "
-            "no `collage.estimate.Trainable`"
+            "no `collage.cost.estimator.Trainable`"
         )
     model: TrainedModel
     if calibrate is None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from collage.annotations.precision import FLOAT32, PRECISIONS
 from collage.cli.exits import guarded
 from collage.cli.options import (
     Batches,
@@ -30,12 +31,11 @@ from collage.cli.options import (
     require_writable,
 )
 from collage.cli.terminal import quiet
-from collage.precision import FLOAT32, PRECISIONS
 
 if TYPE_CHECKING:
+    from collage.api.plan import Plan
+    from collage.api.plan_set import PlanSet
     from collage.backends.base import Backend
-    from collage.plan import Plan
-    from collage.plan_set import PlanSet
 
 _Backends = Annotated[
     str | None,
@@ -153,11 +153,11 @@ def tune(
         from collage.without_torch import import_tvm_without_torch
 
         import_tvm_without_torch()  # an ONNX file has no use for PyTorch, which takes seconds
+        from collage.api.partitioner import partition
+        from collage.api.several_shapes import partition_shapes
         from collage.cli.progress_bar import ProgressBar, duration
         from collage.frontend import batch_shapes
-        from collage.partitioner import partition
         from collage.records import RecordDatabase, default_path
-        from collage.several_shapes import partition_shapes
 
         path = records or default_path()
         with RecordDatabase(path) as database:
@@ -200,8 +200,8 @@ def tune(
             reporter.close()
         with RecordDatabase(path) as database:
             measured = _difference(before, database.stats().by_kind)
+    from collage.api.plan import Plan
     from collage.compile.model_set import CompiledSet
-    from collage.plan import Plan
     from collage.report.html import write_html
     from collage.report.summary import print_summary
 

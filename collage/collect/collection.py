@@ -23,21 +23,21 @@ from typing import Any
 
 from collage import plugins
 from collage.accuracy.calibration import calibrated
+from collage.annotations.precision import FLOAT32, INT8
 from collage.backends.base import Backend
 from collage.backends.resolve import resolve_backends
 from collage.collect.blocks.families import Family, draw_network, families_named
 from collage.collect.outliers import Observation, better, outliers
 from collage.collect.sampling import Alternatives, by_group, draw_candidates, draw_variants, in_int8, likeliest
 from collage.collect.variants import extents_of, skeleton
-from collage.cost import Cost
-from collage.estimate import CostEstimator, Workload
+from collage.cost.cost import Cost
+from collage.cost.estimator import CostEstimator, Workload
 from collage.frontend import load
 from collage.graph.from_relax import read_graph
 from collage.interrupt import interruptible, resumable
 from collage.measure.reference import ReferenceRun
 from collage.measure.transitions import transition_costs
 from collage.measure.workloads import WorkloadFactory
-from collage.precision import FLOAT32, INT8
 from collage.progress import Reporter
 from collage.records import RecordDatabase
 from collage.rules.base import PartitionSpec

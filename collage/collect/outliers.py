@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from collage.cost import Cost
+from collage.cost.cost import Cost
 
 #: A relative spread up to this is no outlier.
 _SPREAD = 0.05

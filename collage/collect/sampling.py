@@ -14,15 +14,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from collage.annotations.precision import INT8
 from collage.backends.base import Backend
 from collage.collect.variants import propose, skeleton, vary
-from collage.cost import Cost
-from collage.estimate import CostEstimator, Workload
+from collage.cost.cost import Cost
+from collage.cost.estimator import CostEstimator, Workload
 from collage.graph.candidates import CandidatePartition
 from collage.graph.from_relax import read_graph
 from collage.graph.index_set import IndexSet
 from collage.measure.workloads import WorkloadFactory
-from collage.precision import INT8
 from collage.rules.base import PartitionSpec
 
 #: One structure on every backend that takes it: candidates that are measured together.

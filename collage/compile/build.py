@@ -16,6 +16,8 @@ import tvm_ffi
 from tvm import relax
 
 import collage
+from collage.annotations.opaque import PREFIX, opaque_calls, opaque_name
+from collage.annotations.places import places_of
 from collage.backends.base import Backend
 from collage.backends.lowering import Lowering
 from collage.compile.calls import with_open_results
@@ -25,8 +27,6 @@ from collage.compile.lowering import lowering_of
 from collage.errors import CodegenError, CollageError, last_line
 from collage.files import replacing
 from collage.frontend.values import input_specs, output_specs
-from collage.opaque import PREFIX, opaque_calls, opaque_name
-from collage.places import places_of
 from collage.runtime import engines as runtime_engines
 from collage.runtime import native
 from collage.runtime.model import CompiledModel

@@ -23,6 +23,7 @@ from typing import Any
 import tvm
 from tvm import relax
 
+from collage.annotations.precision import INT8, INT8_POSITIONS, INT8_RANGES, UNKNOWN, Range, with_ranges
 from collage.backends.base import Backend
 from collage.errors import CodegenError, PlanError
 from collage.graph.candidates import HOST, CandidatePartition
@@ -32,7 +33,6 @@ from collage.graph.index_set import IndexSet
 from collage.graph.kinds import NodeKind
 from collage.graph.quotient import Quotient
 from collage.graph.sub_graph import SubGraph
-from collage.precision import INT8, INT8_POSITIONS, INT8_RANGES, UNKNOWN, Range, with_ranges
 
 #: Operators whose legalisation makes a number of a scalar constant; FuseTIR takes no other constants inside a kernel.
 _FOLD_SCALARS = frozenset(

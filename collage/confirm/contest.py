@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from collage.cost import Cost
+from collage.cost.cost import Cost
 from collage.deployed.race import Race
 from collage.measure.sequential import quantile_ratio, ratio
 from collage.measure.statistics import TIE, Summary

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 from collage.confirm.contest import SEARCHED
 from collage.confirm.run import Trial
-from collage.cost import Cost
+from collage.cost.cost import Cost
 from collage.graph.candidates import HOST, CandidatePartition
 from collage.search import Partitioning, SearchProblem
 

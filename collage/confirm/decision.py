@@ -14,7 +14,7 @@ from collage.confirm.contest import SEARCHED, UNTOUCHED, Confirmation
 from collage.confirm.correction import Round, refine
 from collage.confirm.run import Contest, Trial
 from collage.confirm.ties import simplest, tie_notes
-from collage.cost import Cost
+from collage.cost.cost import Cost
 from collage.deployed.plan_runner import Placement
 from collage.errors import NoCoverError
 from collage.search import Partitioning, Searcher, SearchProblem

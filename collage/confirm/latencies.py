@@ -14,7 +14,7 @@ from typing import Any
 
 from collage.backends.base import Backend
 from collage.confirm.run import cover_of
-from collage.cost import Cost
+from collage.cost.cost import Cost
 from collage.deployed.plan_runner import PlanRunner
 from collage.deployed.race import Race
 from collage.graph.candidates import CandidatePartition

@@ -16,9 +16,10 @@ import msgspec
 from msgspec.structs import replace
 
 from collage.accuracy.budget import Budget, Verdict
+from collage.annotations.precision import INT8
 from collage.backends.base import Backend
 from collage.confirm.contest import SEARCHED, UNTOUCHED, Confirmation, Contestant, choose, contestant
-from collage.cost import Cost
+from collage.cost.cost import Cost
 from collage.deployed.messages import Watched
 from collage.deployed.plan_runner import Entrant, Placement, PlanRunner, partition_seconds
 from collage.deployed.race import Race
@@ -28,7 +29,6 @@ from collage.graph.candidates import HOST
 from collage.graph.index_set import IndexSet
 from collage.measure.sequential import HOPELESS, eliminate, ratio, verdicts
 from collage.measure.statistics import TIE, Summary
-from collage.precision import INT8
 from collage.records import Record, RecordDatabase, RecordKey
 from collage.records.key import digest_of, plan_key
 from collage.runtime.device_info import describe_device

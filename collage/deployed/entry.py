@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from collage.cost import Cost
+from collage.cost.cost import Cost
 from collage.deployed.messages import Check, Checked, Failed, Load, Loaded, Ran, Run, Samples, Time, Watch, Watched
 from collage.deployed.process import Contestant, ContestantLost, NoAnswer
 from collage.deployed.protocol import EndToEnd

@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 import psutil
 
+from collage.annotations.precision import INT8
 from collage.backends.base import Backend
 from collage.compile.build import CompiledExecutable, build, build_untouched
 from collage.compile.rewrite import apply
-from collage.cost import Cost
+from collage.cost.cost import Cost
 from collage.deployed.entry import Entry
 from collage.deployed.messages import COMPILED, Load, Run, Watched
 from collage.deployed.protocol import EndToEnd
@@ -31,7 +32,6 @@ from collage.measure.faults import is_scarcity
 from collage.measure.protocol import Protocol
 from collage.measure.rounding import rounding_tolerance
 from collage.measure.watching import Parts
-from collage.precision import INT8
 from collage.progress import Reporter
 
 #: How the names of partitions begin (`collage.compile.rewrite.apply`).

@@ -11,6 +11,7 @@ from typing import Any
 import onnx
 import tvm
 
+from collage.annotations.places import places_of
 from collage.errors import FrontendError
 from collage.frontend.functions import function_notes
 from collage.frontend.onnx.file import OnnxSource, read_onnx
@@ -30,7 +31,6 @@ from collage.frontend.shapes import (
 from collage.frontend.source import NOTES, SOURCE, notes_of
 from collage.frontend.torch_program import import_torch, is_exported_program
 from collage.frontend.values import dependent_notes, input_specs
-from collage.places import places_of
 
 
 def load(

@@ -14,9 +14,9 @@ from typing import Any
 import tvm
 from tvm import relax
 
+from collage.annotations.places import PLACES
 from collage.errors import FrontendError, last_line
 from collage.frontend.passes.rewriting import bindings, call_to, rebuilt, variables
-from collage.places import PLACES
 
 
 def realised(module: tvm.IRModule) -> tvm.IRModule:

@@ -10,8 +10,8 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from collage.annotations.opaque import function_of, opaque_calls
 from collage.errors import FrontendError
-from collage.opaque import function_of, opaque_calls
 from collage.runtime.tensor_spec import TensorSpec
 
 #: Attribute of `main` with the names of the network's outputs: Relax gives names to inputs only.

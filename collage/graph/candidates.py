@@ -25,7 +25,7 @@ class CandidatePartition:
         Name of the backend, or `HOST`.
     composites
         (label, nodes) of each library pattern inside, disjoint; of graph-style backends the products that are in eight
-        bits (`collage.precision.INT8`); empty for native ones.
+        bits (`collage.annotations.precision.INT8`); empty for native ones.
     """
 
     sub_graph: SubGraph

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from collage.annotations.precision import UNKNOWN, Range
 from collage.graph.index_set import IndexSet
 from collage.graph.kinds import NodeKind, OpKind, ValueKind
 from collage.graph.quotient import reachable
-from collage.precision import UNKNOWN, Range
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,7 +16,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from collage.opaque import is_opaque, opaque_attributes, opaque_name, tensors_of
+from collage.annotations.opaque import is_opaque, opaque_attributes, opaque_name, tensors_of
 
 
 def describe_module(module: Any, function: str = "main") -> dict[str, Any]:

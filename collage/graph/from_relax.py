@@ -14,12 +14,12 @@ import tvm
 from tvm import relax
 from tvm.tirx import IntImm
 
+from collage.annotations.opaque import is_opaque, opaque_name
+from collage.annotations.places import places_of
+from collage.annotations.precision import UNKNOWN, Range, ranges_of, with_ranges
 from collage.errors import FrontendError
 from collage.graph.dataflow_graph import DataflowGraph, NodeSpec
 from collage.graph.kinds import NodeKind, OpKind, ValueKind, call_kind
-from collage.opaque import is_opaque, opaque_name
-from collage.places import places_of
-from collage.precision import UNKNOWN, Range, ranges_of, with_ranges
 
 
 def read_graph(mod: tvm.IRModule, name: str = "main") -> DataflowGraph:

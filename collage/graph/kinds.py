@@ -13,7 +13,7 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
-from collage.opaque import is_opaque
+from collage.annotations.opaque import is_opaque
 
 
 class OpKind(IntEnum):

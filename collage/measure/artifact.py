@@ -21,7 +21,7 @@ from collage.backends.base import Backend
 from collage.compile.build import Blob, compile_partitioned, write_blob
 from collage.compile.calls import external_call
 from collage.compile.rewrite import Partition, function_type, partition_function
-from collage.estimate import Workload
+from collage.cost.estimator import Workload
 from collage.graph.candidates import CandidatePartition
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.from_relax import read_graph

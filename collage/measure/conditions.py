@@ -22,7 +22,7 @@ from statistics import median
 from types import TracebackType
 from typing import NamedTuple, TypeVar
 
-from collage.disturbance import LIMITS, was_disturbed
+from collage.cost.disturbance import LIMITS, was_disturbed
 
 #: How long samples are repeated for: so many seconds, and this share of the time that sampling took besides.
 REPEATED_S = 1.0

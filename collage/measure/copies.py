@@ -15,8 +15,8 @@ from itertools import permutations
 import numpy as np
 import tvm
 
+from collage.cost.transition import Pair, Transition
 from collage.runtime.devices import device_of
-from collage.transition import Pair, Transition
 
 #: Bytes of the tensors.
 SIZES = (1 << 16, 1 << 19, 1 << 21)

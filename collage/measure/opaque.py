@@ -1,4 +1,4 @@
-"""What an opaque node computes (`collage.opaque`), by ONNX Runtime without any optimisation: for reference values."""
+"""What an opaque node computes, by ONNX Runtime without any optimisation: for reference values."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import numpy as np
 import tvm
 import tvm_ffi
 
+from collage.annotations.opaque import CALLEE, decoded, model_of, operator_of
 from collage.errors import CollageError, last_line
-from collage.opaque import CALLEE, decoded, model_of, operator_of
 
 #: Tensors up to so many bytes are constants of the model that runs: some operators want theirs to be.
 _SMALL = 1 << 16

@@ -23,8 +23,8 @@ import tvm
 from tvm import relax
 
 from collage.backends.base import Backend
+from collage.cost.estimator import Workload
 from collage.errors import last_line
-from collage.estimate import Workload
 from collage.graph.candidates import CandidatePartition
 from collage.graph.from_relax import read_graph
 from collage.measure.artifact import Artifact, Preparation, prepare, write_arrays

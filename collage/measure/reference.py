@@ -19,6 +19,7 @@ import tvm
 from tvm import relax
 from tvm.runtime.vm import VirtualMachine
 
+from collage.annotations.opaque import opaque_calls
 from collage.backends.tvm.backend import TVMBackend
 from collage.compile.build import compile_partitioned
 from collage.compile.rewrite import apply, with_outputs
@@ -33,7 +34,6 @@ from collage.graph.kinds import NodeKind, OpKind, ValueKind
 from collage.graph.sub_graph import SubGraph
 from collage.measure.inputs import random_inputs
 from collage.measure.opaque import register
-from collage.opaque import opaque_calls
 
 
 class ReferenceRun:

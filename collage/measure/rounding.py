@@ -10,9 +10,9 @@ from typing import Any
 import tvm
 from tvm import relax
 
+from collage.annotations.opaque import function_of, is_opaque, sub_graphs
+from collage.annotations.precision import INT8
 from collage.frontend.passes.rewriting import bindings
-from collage.opaque import function_of, is_opaque, sub_graphs
-from collage.precision import INT8
 
 #: Of what is quantised to bytes, a few of its 256 steps.
 QUANTISED = 0.03
@@ -29,7 +29,7 @@ def rounding_tolerance(function: Any) -> float:
 
 
 def label_tolerance(labels: Iterable[str]) -> float:
-    """The same of what is labelled to be in eight bits (`collage.precision.INT8`)."""
+    """The same of what is labelled to be in eight bits (`collage.annotations.precision.INT8`)."""
     return IN_INT8 if INT8 in labels else 0.0
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 
-from collage.cost import Cost
+from collage.cost.cost import Cost
 from collage.errors import CollageError
 from collage.measure.conditions import Conditions
 from collage.measure.faults import Blame, Failure, Trials

@@ -19,7 +19,8 @@ from pathlib import Path
 import numpy as np
 
 from collage.backends.base import Backend
-from collage.estimate import Workload
+from collage.cost.estimator import Workload
+from collage.cost.transition import Pair, Transition, transitions_of
 from collage.graph.from_relax import read_graph
 from collage.measure.artifact import Artifact, write_arrays
 from collage.measure.builder import Built
@@ -35,7 +36,6 @@ from collage.records import Record, RecordDatabase, RecordKey
 from collage.records.key import digest_of, transition_key
 from collage.runtime.device_info import describe_device
 from collage.runtime.threads import default_threads
-from collage.transition import Pair, Transition, transitions_of
 
 #: Of the tensors that pass, float32: 64 KiB, 512 KiB and 2 MiB. The larger they are, the fewer channels they have, so
 #: that a probe takes a millisecond or two at most; a smaller one would leave engines on one thread.

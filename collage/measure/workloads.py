@@ -14,8 +14,8 @@ from tvm import relax
 
 from collage.backends.base import Backend
 from collage.compile.rewrite import extract, ordered_inputs, ordered_outputs
-from collage.cost import Cost
-from collage.estimate import CostEstimator, Samples, Workload
+from collage.cost.cost import Cost
+from collage.cost.estimator import CostEstimator, Samples, Workload
 from collage.graph.candidates import CandidatePartition
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.description import describe_type, describe_value, structure_hash

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 
 import msgspec
 
+from collage.annotations.precision import INT8
 from collage.confirm.contest import SEARCHED, Confirmation
 from collage.confirm.correction import Round
-from collage.cost import Cost
-from collage.precision import INT8
-from collage.transition import Transition
+from collage.cost.cost import Cost
+from collage.cost.transition import Transition
 
 
 class PlannedPartition(msgspec.Struct, frozen=True):

@@ -7,17 +7,17 @@ from collections.abc import Collection, Mapping
 import msgspec
 
 from collage.accuracy.budget import ErrorBudget
+from collage.annotations.precision import INT8, UNKNOWN
 from collage.backends.base import Backend
 from collage.confirm.decision import Decision
 from collage.confirm.within_budget import Within
-from collage.cost import Cost
+from collage.cost.cost import Cost
+from collage.cost.transition import Pair, Transition
 from collage.graph.candidates import HOST, CandidatePartition
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.measure.workloads import WorkloadCosts
 from collage.planned.data import PlannedAccuracy, PlannedPartition, PlannedPoint, PlannedTransition
-from collage.precision import INT8, UNKNOWN
 from collage.search import Partitioning
-from collage.transition import Pair, Transition
 
 
 def planned_transitions(transitions: Mapping[Pair, Transition], used: Collection[str]) -> tuple[PlannedTransition, ...]:

@@ -14,13 +14,13 @@ from typing import Any
 
 import msgspec
 
+from collage.annotations.precision import INT8
 from collage.backends.base import Backend
 from collage.errors import PlanError
 from collage.files import replacing
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.index_set import IndexSet
 from collage.planned.data import PlanData
-from collage.precision import INT8
 
 FORMAT = "collage-plan"
 VERSION = 2

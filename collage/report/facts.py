@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from collage.confirm.contest import SEARCHED
-from collage.cost import Cost
+from collage.cost.cost import Cost
 from collage.graph.candidates import HOST
 from collage.measure.statistics import TIE
 from collage.planned.data import PlanData, PlannedPartition

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from collage.annotations.opaque import PREFIX
 from collage.graph.dataflow_graph import DataflowNode
 from collage.graph.kinds import NodeKind, OpKind, ValueKind
 from collage.graph.sub_graph import SubGraph, SubGraphConfig
-from collage.opaque import PREFIX
 from collage.rules.base import OpCallByKindPartitionRule, OpPredicatePartitionRule, PartitionRule
 from collage.rules.combinators import (
     CompositePartitionRule,

@@ -16,13 +16,13 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from operator import or_
 
+from collage.annotations.precision import INT8
 from collage.backends.base import Backend
 from collage.graph.candidates import HOST, CandidatePartition, CandidateSet, quotient_of
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.index_set import IndexSet
 from collage.graph.quotient import DisjointSets
 from collage.graph.sub_graph import SubGraph, SubGraphConfig
-from collage.precision import INT8
 from collage.rules.base import PartitionRule, PartitionSpec
 from collage.rules.combinators import (
     FilterPartitionRule,

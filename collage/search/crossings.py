@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from collage.cost.transition import Pair, Transition
 from collage.graph.candidates import HOST, CandidatePartition, quotient_of
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.kinds import NodeKind
-from collage.transition import Pair, Transition
 
 #: From, to, and the node whose value is copied.
 Copy = tuple[str, str, int]

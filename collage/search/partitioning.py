@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from collage.cost import Cost
+from collage.cost.cost import Cost
 from collage.errors import CollageError
 from collage.graph.candidates import HOST, CandidatePartition, quotient_of
 from collage.graph.dataflow_graph import DataflowGraph

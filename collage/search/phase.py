@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from collage import plugins
 from collage.backends.base import Backend
-from collage.cost import Cost
+from collage.cost.cost import Cost
 from collage.errors import CollageError
 from collage.graph.candidates import CandidatePartition, CandidateSet
 from collage.graph.dataflow_graph import DataflowGraph

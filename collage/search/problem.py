@@ -11,7 +11,8 @@ import time
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from collage.cost import Cost
+from collage.cost.cost import Cost
+from collage.cost.transition import Pair, Transition
 from collage.errors import NoCoverError
 from collage.graph.candidates import CandidatePartition, CandidateSet, covered
 from collage.graph.dataflow_graph import DataflowGraph
@@ -20,7 +21,6 @@ from collage.search.crossings import Crossings
 from collage.search.hand_over import hand_overs
 from collage.search.partitioning import Partitioning, execution_order
 from collage.search.tables import CostTable, LatencyTable
-from collage.transition import Pair, Transition
 
 Progress = Callable[[str], None]
 

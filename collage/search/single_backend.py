@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from collage.backends.base import Backend
-from collage.cost import Cost
+from collage.cost.cost import Cost
 from collage.errors import NoCoverError
 from collage.graph.candidates import CandidatePartition, CandidateSet
 from collage.search.partitioning import Partitioning

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 
-from collage.cost import Cost
+from collage.cost.cost import Cost
 from collage.graph.candidates import HOST, CandidatePartition
 from collage.search.partitioning import Partitioning
 

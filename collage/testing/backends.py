@@ -19,11 +19,12 @@ import tvm
 import tvm_ffi
 
 from collage.accuracy.calibration import calibrated
+from collage.annotations.precision import INT8
 from collage.backends.base import Availability, Backend, Style
 from collage.backends.native import native_backend
 from collage.compile.build import build
 from collage.compile.rewrite import apply
-from collage.estimate import Samples
+from collage.cost.estimator import Samples
 from collage.graph.candidates import HOST, CandidatePartition
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.from_relax import read_graph
@@ -33,7 +34,6 @@ from collage.measure.artifact import prepare
 from collage.measure.check import WRONG, wrong_numbers
 from collage.measure.reference import ReferenceRun
 from collage.measure.workloads import WorkloadFactory
-from collage.precision import INT8
 from collage.records.key import canonical_json
 from collage.rules.base import PartitionSpec
 from collage.rules.host import runs_on_host

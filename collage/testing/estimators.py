@@ -1,4 +1,4 @@
-"""CostEstimatorConformance: the conditions that every cost estimator meets (`collage.estimate.CostEstimator`)."""
+"""CostEstimatorConformance: the conditions that every cost estimator meets (`collage.cost.estimator.CostEstimator`)."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 
 from collage.backends.base import Availability, Backend, Style
 from collage.backends.tvm.backend import TVMBackend
-from collage.cost import Cost
+from collage.cost.cost import Cost
+from collage.cost.estimator import CostEstimator, Workload
 from collage.errors import CodegenError
-from collage.estimate import CostEstimator, Workload
 from collage.rules.base import PartitionRule
 from collage.testing import networks
 from collage.testing.parameters import ParameterisedConformance

@@ -14,8 +14,8 @@ from typing import Protocol
 
 import numpy as np
 
+from collage.cost.estimator import Samples, Workload
 from collage.errors import CodegenError
-from collage.estimate import Samples, Workload
 from collage.graph.candidates import CandidatePartition
 from collage.measure.artifact import Artifact, Preparation, prepare, write_arrays
 from collage.measure.builder import Built, build_all

@@ -11,14 +11,14 @@ import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from collage.cost import Cost
+from collage.cost.cost import Cost
+from collage.cost.transition import Pair, Transition
 from collage.graph.candidates import HOST, CandidatePartition, CandidateSet
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.index_set import IndexSet
 from collage.graph.kinds import NodeKind, OpKind
 from collage.graph.sub_graph import SubGraph
 from collage.search import CostTable, Partitioning, SearchProblem
-from collage.transition import Pair, Transition
 
 
 def graph_of(

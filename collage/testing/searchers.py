@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import pytest
 
-from collage.cost import Cost
+from collage.cost.cost import Cost
 from collage.errors import CollageError, NoCoverError
 from collage.graph.candidates import HOST, CandidatePartition
 from collage.graph.dataflow_graph import DataflowGraph

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from collage.estimate import ErrorReport, ErrorRow
+from collage.cost.estimator import ErrorReport, ErrorRow
 from estimators.cost_model.data.training_set import TrainingSet
 from estimators.cost_model.fit import HeldOut
 from estimators.cost_model.names import model_name

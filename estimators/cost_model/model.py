@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from collage.cost import Cost
+from collage.cost.cost import Cost
+from collage.cost.estimator import Configurations, ErrorReport, Workload
 from collage.errors import CollageError
-from collage.estimate import Configurations, ErrorReport, Workload
 from collage.plugins import Parameterised
 from collage.records import Record
 from estimators.cost_model.calibration import Calibration

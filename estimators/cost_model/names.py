@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from collage.estimate import Workload
-from collage.precision import INT8
+from collage.annotations.precision import INT8
+from collage.cost.estimator import Workload
 from collage.records import Record
 
 _IN_INT8 = f"+{INT8}"  # no name of a backend has a plus

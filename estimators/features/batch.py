@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_matrix  # type: ignore[import-untyped]
 
-from collage.precision import INT8
+from collage.annotations.precision import INT8
 from estimators.features.columns import KINDS, TERMS, WORK, Feature, Term
 from estimators.features.kernel import DETAIL_FEATURES, DETAIL_NAMES
 from estimators.features.workload import TOTAL_FEATURES, TOTAL_NAMES, Kernel, Reader, Reading

@@ -54,7 +54,7 @@ VIEWS = frozenset(("reshape", "squeeze", "expand_dims", "flatten", "tuple", "tup
 _GATHER = frozenset(("take", "gather_elements", "gather_nd", "one_hot", "scatter_elements", "scatter_nd", "topk"))
 
 
-#: Opaque nodes (`collage.opaque`) whose work is that of an anchor; the others are "other".
+#: Opaque nodes (`collage.annotations.opaque`) whose work is that of an anchor; the others are "other".
 _OPAQUE = {
     **dict.fromkeys(("LSTM", "GRU", "RNN", "MatMulInteger", "QLinearMatMul"), "matmul"),
     **dict.fromkeys(("com.microsoft.FusedMatMul", "com.microsoft.MatMulIntegerToFloat"), "matmul"),

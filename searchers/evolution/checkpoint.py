@@ -14,7 +14,7 @@ from typing import Literal
 
 import msgspec
 
-from collage.cost import Cost
+from collage.cost.cost import Cost
 from collage.errors import CollageError
 from collage.files import replacing
 from searchers.evolution.cover_finder import Cover

@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Sequence
 
-from collage.cost import Cost
+from collage.cost.cost import Cost
 from collage.search import SearchProblem
 from searchers.evolution.cover_finder import Cover, CoverFinder
 

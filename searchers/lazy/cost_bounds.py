@@ -23,7 +23,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Protocol
 
-from collage.cost import Cost
+from collage.cost.cost import Cost
 from collage.graph.candidates import HOST, CandidatePartition
 from collage.search import SearchProblem
 

@@ -17,7 +17,7 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping
 
-from collage.cost import PREDICTED, Cost
+from collage.cost.cost import PREDICTED, Cost
 from collage.graph.candidates import HOST, CandidatePartition
 from collage.search import SearchProblem
 from searchers.lazy.cost_bounds import largest_first

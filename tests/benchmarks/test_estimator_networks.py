@@ -29,9 +29,9 @@ from benchmarks.estimators.regret import Placements, end_to_end, partitioning_se
 from collage.backends.resolve import resolve_backends
 from collage.collect.sampling import draw_variants
 from collage.collect.variants import skeleton
-from collage.cost import Cost
+from collage.cost.cost import Cost
+from collage.cost.estimator import Workload
 from collage.errors import RecordsError
-from collage.estimate import Workload
 from collage.measure.protocol import Protocol
 from collage.records import Record, RecordDatabase
 from collage.records.key import keys_of

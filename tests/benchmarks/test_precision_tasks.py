@@ -22,6 +22,7 @@ from benchmarks.precision.rivals import by_nncf
 from benchmarks.precision.tasks import TASKS, Given, decisions, markdown, score_of
 from benchmarks.wild.models import MODELS
 from benchmarks.workloads import build
+from collage.annotations.precision import BF16, INT8
 from collage.backends.onnx.openvino import OpenVINOBackend
 from collage.backends.onnx.openvino_bf16 import OpenVINOBf16Backend
 from collage.errors import CollageError
@@ -30,7 +31,6 @@ from collage.graph.candidates import CandidatePartition
 from collage.graph.from_relax import read_graph
 from collage.graph.index_set import IndexSet
 from collage.graph.sub_graph import SubGraph
-from collage.precision import BF16, INT8
 
 
 def letters(*classes: int) -> list[np.ndarray]:

@@ -17,7 +17,7 @@ from cuda_emulation import DEVICE, Emulation, emulation
 from benchmarks.gpu.contestant import _CudaClock, _turn
 from collage.confirm.contest import Confirmation, Contestant
 from collage.confirm.launches import launch_bound, launch_notes
-from collage.cost import Cost
+from collage.cost.cost import Cost
 from collage.measure import device_events
 from collage.measure.artifact import Artifact
 from collage.measure.clock import UNSTABLE, DeviceClock, remark

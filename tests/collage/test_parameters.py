@@ -8,10 +8,10 @@ import pytest
 import typer
 
 from collage import plugins
+from collage.api.partitioner import partition
 from collage.cli.options import parse_parameters
+from collage.cost.estimator import CostEstimator
 from collage.errors import PluginError
-from collage.estimate import CostEstimator
-from collage.partitioner import partition
 from collage.progress import Reporter
 from collage.records import RecordDatabase
 from collage.search import Partitioning, Searcher, SearchProblem

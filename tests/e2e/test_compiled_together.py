@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import pytest
 
 from collage.backends.onnx.onnxruntime import ONNXRuntimeBackend
-from collage.estimate import Workload
+from collage.cost.estimator import Workload
 from estimators.measured import MeasuredEstimator
 from tests.e2e.networks import convolution_relu
 

@@ -14,9 +14,9 @@ from tvm import relax
 
 import collage
 from collage.accuracy.budget import relative_error
+from collage.api.plan import Plan
 from collage.errors import CollageError, ModelInputError
 from collage.frontend import load
-from collage.plan import Plan
 
 pytestmark = pytest.mark.long
 

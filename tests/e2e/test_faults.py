@@ -25,7 +25,7 @@ from collage.backends.base import Backend
 from collage.backends.onnx.onnxruntime import ONNXRuntimeBackend
 from collage.backends.onnx.openvino import OpenVINOBackend
 from collage.backends.tvm.backend import TVMBackend
-from collage.estimate import Workload
+from collage.cost.estimator import Workload
 from collage.records import RecordDatabase
 from estimators.measured import MeasuredEstimator
 from tests.e2e import faulty

@@ -12,8 +12,8 @@ import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 import collage
-from collage.effort import EFFORTS
-from collage.opaque import PREFIX
+from collage.annotations.opaque import PREFIX
+from collage.api.effort import EFFORTS
 from collage.testing import fresh
 
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL

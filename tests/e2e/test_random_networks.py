@@ -17,7 +17,8 @@ from collage.backends.base import Availability, Backend, Style
 from collage.backends.tvm.backend import TVMBackend
 from collage.compile.build import compile_partitioned
 from collage.compile.rewrite import apply
-from collage.cost import Cost
+from collage.cost.cost import Cost
+from collage.cost.transition import Transition
 from collage.graph.candidates import CandidatePartition, CandidateSet
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.from_relax import read_graph
@@ -26,7 +27,6 @@ from collage.rules.base import PartitionSpec
 from collage.search import CostTable, Partitioning, SearchProblem
 from collage.search.coalescing import coalesced
 from collage.testing.problems import best_value, has_cycle, value
-from collage.transition import Transition
 from searchers.dijkstra import DijkstraSearcher
 from tests.e2e.random_networks import Network, random_network
 

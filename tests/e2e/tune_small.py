@@ -17,9 +17,9 @@ from collage.without_torch import import_tvm_without_torch
 import_tvm_without_torch()
 
 import collage
+from collage.cost.transition import Pair, Transition
 from collage.progress import Reporter
 from collage.records import Record, RecordDatabase
-from collage.transition import Pair, Transition
 from estimators.measured import MeasuredEstimator
 from tests.e2e import faulty
 from tests.e2e.efforts import EVERYTHING

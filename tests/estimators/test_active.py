@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from collage.cost import PREDICTED, Cost
+from collage.cost.cost import PREDICTED, Cost
+from collage.cost.estimator import CostEstimator, Workload
 from collage.errors import CollageError
-from collage.estimate import CostEstimator, Workload
 from collage.records import Record
 from collage.runtime.device_info import DeviceInfo
 from estimators.active import CALIBRATION, ActiveEstimator, calibration_set

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from collage.backends.base import Availability, Backend
-from collage.cost import Cost
+from collage.cost.cost import Cost
+from collage.cost.estimator import CostEstimator, Workload
 from collage.errors import RecordsError
-from collage.estimate import CostEstimator, Workload
 from collage.measure.protocol import Protocol, candidate_protocol
 from collage.records import Record, RecordDatabase, key_of
 from collage.rules.base import PartitionRule

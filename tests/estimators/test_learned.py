@@ -10,9 +10,9 @@ import pytest
 
 from collage import plugins
 from collage.backends.base import Availability, Backend
-from collage.cost import Cost
+from collage.cost.cost import Cost
+from collage.cost.estimator import CostEstimator, Workload
 from collage.errors import CollageError
-from collage.estimate import CostEstimator, Workload
 from collage.records import Record, read_log
 from collage.rules.base import PartitionRule
 from estimators.cost_model.model import CostModel

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from collage.backends.tvm.backend import TVMBackend
-from collage.cost import Cost
-from collage.estimate import CostEstimator, Samples, Workload
+from collage.cost.cost import Cost
+from collage.cost.estimator import CostEstimator, Samples, Workload
 from collage.measure.artifact import Artifact, Preparation
 from collage.measure.conditions import Conditions
 from collage.measure.faults import Failure

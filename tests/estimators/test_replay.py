@@ -14,9 +14,9 @@ import pytest
 from collage.backends.base import Availability, Backend
 from collage.backends.onnx.onnxruntime import ONNXRuntimeBackend
 from collage.backends.onnx.openvino import OpenVINOBackend
-from collage.cost import Cost
+from collage.cost.cost import Cost
+from collage.cost.estimator import Workload
 from collage.errors import RecordsError
-from collage.estimate import Workload
 from collage.graph.from_relax import read_graph
 from collage.measure.protocol import Protocol
 from collage.measure.workloads import WorkloadFactory

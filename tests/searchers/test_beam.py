@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collage.cost import Cost
+from collage.cost.cost import Cost
 from collage.errors import NoCoverError
 from collage.search import SearchProblem
 from searchers.beam import BeamSearcher

@@ -8,13 +8,13 @@ from dataclasses import replace
 
 import pytest
 
-from collage.cost import Cost
+from collage.cost.cost import Cost
+from collage.cost.transition import Transition
 from collage.graph.candidates import HOST, CandidatePartition
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.kinds import NodeKind, OpKind
 from collage.search import SearchProblem
 from collage.search.crossings import Crossings
-from collage.transition import Transition
 from searchers.beam import BeamSearcher
 from searchers.dijkstra import DijkstraSearcher
 from searchers.greedy import GreedySearcher

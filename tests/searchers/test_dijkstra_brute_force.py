@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collage.cost import Cost
+from collage.cost.cost import Cost
+from collage.cost.transition import Transition
 from collage.errors import CollageError, NoCoverError
 from collage.graph.candidates import HOST
 from collage.search import SearchProblem
-from collage.transition import Transition
 from searchers.cover_search import layered_search
 from searchers.dijkstra import DijkstraSearcher
 from tests.searchers.problems import best_value, candidate, graph_of, is_lower_bound, problem_of, value

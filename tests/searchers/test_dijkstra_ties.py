@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from collage.cost import Cost
+from collage.cost.cost import Cost
+from collage.cost.transition import Transition
 from collage.errors import CollageError
 from collage.graph.candidates import HOST, CandidatePartition
 from collage.search import Searcher, SearchProblem
-from collage.transition import Transition
 from searchers.dijkstra import DijkstraSearcher
 from tests.searchers.problems import candidate, graph_of, problem_of, shape
 

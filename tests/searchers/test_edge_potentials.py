@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.search_scaling import BACKENDS, TRANSITION_S, enumerate_candidates, made_up_costs, nasnet_like
+from collage.cost.transition import Transition
 from collage.graph.candidates import CandidatePartition
 from collage.search import CostTable, SearchProblem
-from collage.transition import Transition
 from searchers.cover_search.edge_potentials import EdgePotentials, Potentials
 from searchers.cover_search.layered_search import Budget, LayeredSearch
 from searchers.cover_search.moves import Moves, make_moves

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collage import plugins
-from collage.cost import Cost
+from collage.cost.cost import Cost
 from collage.errors import CollageError, NoCoverError
 from collage.graph.candidates import CandidatePartition
 from collage.search import LatencyTable, Partitioning, Searcher, SearchProblem

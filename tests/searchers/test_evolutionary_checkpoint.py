@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from collage.cost import Cost
+from collage.cost.cost import Cost
 from collage.errors import CollageError
 from collage.search import Partitioning, SearchProblem
 from searchers.evolutionary import EvolutionarySearcher

@@ -6,7 +6,7 @@ from importlib.metadata import entry_points
 
 import pytest
 
-from collage.cost import Cost
+from collage.cost.cost import Cost
 from collage.errors import CollageError, NoCoverError
 from collage.graph.candidates import CandidatePartition
 from searchers.dijkstra import DijkstraSearcher

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collage.cost import Cost
+from collage.cost.cost import Cost
 from collage.errors import NoCoverError
 from collage.graph.candidates import HOST, CandidatePartition
 from collage.search import CostTable, Partitioning, SearchProblem

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from collage.cost import Cost
+from collage.cost.cost import Cost
 from collage.errors import NoCoverError
 from collage.graph.candidates import CandidatePartition
 from collage.graph.dataflow_graph import DataflowGraph

@@ -15,8 +15,8 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from collage.annotations.precision import INT8_RANGES, Range
 from collage.errors import CodegenError
-from collage.precision import INT8_RANGES, Range
 from collage.runtime import blob
 
 

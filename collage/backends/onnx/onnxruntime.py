@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from collage.annotations.opaque import names_read, sub_graphs
+from collage.annotations.precision import INT8_POSITIONS
 from collage.backends.onnx.base import OnnxBackend
 from collage.backends.onnx.export import export_onnx
 from collage.backends.onnx.int8_form import recognisable
-from collage.opaque import names_read, sub_graphs
-from collage.precision import INT8_POSITIONS
 
 if TYPE_CHECKING:
     from onnx import ModelProto

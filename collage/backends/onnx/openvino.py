@@ -13,11 +13,11 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from collage.annotations.opaque import function_of, is_opaque, opaque_name, tensors_of
 from collage.backends.onnx.base import OnnxBackend
 from collage.backends.onnx.export import export_onnx, unsupported_reason
 from collage.backends.onnx.export.conversion import DTYPES
 from collage.errors import CompiledModelError, last_line
-from collage.opaque import function_of, is_opaque, opaque_name, tensors_of
 from collage.runtime import engines
 
 _MOVEMENT = tuple(

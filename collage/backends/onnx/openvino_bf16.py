@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from collage.annotations.precision import BF16
 from collage.backends.base import Availability
 from collage.backends.onnx.openvino import OpenVINOBackend
-from collage.precision import BF16
 from collage.runtime.device_info import describe_device
 
 #: What processors call their instructions for bfloat16 (x86-64, Arm).

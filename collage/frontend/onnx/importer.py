@@ -22,6 +22,7 @@ from onnx import NodeProto
 from tvm import relax
 from tvm.relax.frontend.onnx import onnx_frontend
 
+from collage.annotations.opaque import names_read, opaque_call, sub_graphs
 from collage.errors import CollageError, FrontendError, UnsupportedOperatorError
 from collage.frontend.onnx.adapt import adapt
 from collage.frontend.onnx.converters import CONVERTERS
@@ -30,7 +31,6 @@ from collage.frontend.onnx.node import EVALUATED, Node, evaluate
 from collage.frontend.onnx.opaque import Deferred, OpaquePart, is_of_tensors, may_be_opaque, result_types
 from collage.frontend.shapes import Shape, bind_shapes, declared_onnx_inputs
 from collage.frontend.values import OUTPUT_NAMES, constant, dtype_of, static_shape, value_of
-from collage.opaque import names_read, opaque_call, sub_graphs
 
 _STANDARD = frozenset({"", "ai.onnx"})
 

@@ -1,4 +1,4 @@
-"""What no converter translates, as an opaque node (`collage.opaque`): its function, and the types of its results.
+"""What no converter translates, as an opaque node: its function, and the types of its results.
 
 Types come from ONNX's shape inference, then from ONNX Runtime's; where a shape is still open and cannot depend on
 data, from runs on samples. What depends on data in its shape, and all that reads it, is collected in one part
@@ -19,11 +19,11 @@ import onnx
 from onnx import FunctionProto, ModelProto, NodeProto, TensorProto, numpy_helper
 from tvm import relax
 
+from collage.annotations.opaque import model_of, names_read, operator_sets, renamed, sub_graphs
 from collage.errors import UnsupportedOperatorError, last_line
 from collage.frontend.onnx.file import describe_node, read_tensor
 from collage.frontend.onnx.loop_shapes import loop_shapes
 from collage.frontend.values import constant, dtype_of, static_shape, value_of
-from collage.opaque import model_of, names_read, operator_sets, renamed, sub_graphs
 
 #: Operators whose result has the rank of their first operand, where ONNX's inference says nothing of it.
 _KEEP_RANK = frozenset(("CenterCropPad", "Pad", "Resize", "Slice", "Tile", "TopK", "Upsample"))

@@ -8,13 +8,13 @@ from typing import Any
 import tvm
 from tvm import relax
 
+from collage.annotations.opaque import is_opaque
 from collage.errors import FrontendError
 from collage.frontend.passes.fold_affine import FOLDINGS
 from collage.frontend.passes.fold_constants import fold_constants
 from collage.frontend.passes.rewriting import Rule, bindings, rewrite
 from collage.frontend.passes.simplify import SIMPLIFICATIONS
 from collage.frontend.values import static_shape
-from collage.opaque import is_opaque
 
 #: More runs than any network has needed (4); the limit only guards against rules that undo each other.
 _MAX_RUNS = 32

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from collage.cost import Cost
+from collage.cost.cost import Cost
 from collage.graph.candidates import HOST, CandidatePartition
 from collage.search.tables import CostTable
 

@@ -15,8 +15,8 @@ from functools import cache
 import numpy as np
 
 from collage.backends.code import equivalent_defaults
+from collage.cost.estimator import Configurations
 from collage.errors import CollageError
-from collage.estimate import Configurations
 from collage.records import Record
 from collage.records.key import digest_of
 from estimators.cost_model.data.repeats import one_of_each

@@ -17,6 +17,7 @@ from collage.accuracy.calibration import calibrated
 from collage.accuracy.effects import Place, measured
 from collage.accuracy.errors import ErrorTable, sensitivities, squared_error
 from collage.accuracy.program import on_engine
+from collage.annotations.precision import BF16, FLOAT32, INT8
 from collage.backends.base import Backend
 from collage.backends.onednn import OneDNNBackend
 from collage.backends.onnx.onnxruntime import ONNXRuntimeBackend
@@ -30,7 +31,6 @@ from collage.graph.index_set import IndexSet
 from collage.graph.kinds import OpKind
 from collage.graph.sub_graph import SubGraph
 from collage.measure.reference import ReferenceRun
-from collage.precision import BF16, FLOAT32, INT8
 from collage.progress import Reporter
 from collage.records import RecordDatabase, export_log, import_log
 
@@ -193,7 +193,7 @@ def test_without_samples_nothing_is_measured(module: Any, database: RecordDataba
 
 
 def test_what_was_not_calibrated_is_not_quantised(module: Any, graph: DataflowGraph, database: RecordDatabase) -> None:
-    from collage.precision import UNKNOWN, with_ranges
+    from collage.annotations.precision import UNKNOWN, with_ranges
 
     bare = with_ranges(module, [UNKNOWN] * 4)
     assert [_table(bare, database).of(index, INT8) for index in _products(graph)] == [math.inf, math.inf]

@@ -10,12 +10,12 @@ import pytest
 from tvm import relax
 
 from collage.accuracy.calibration import METHODS, calibrated
+from collage.annotations.precision import UNKNOWN
 from collage.errors import CollageError, ModelInputError
 from collage.frontend import load
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.from_relax import read_graph
 from collage.measure.reference import ReferenceRun
-from collage.precision import UNKNOWN
 
 
 def _module(body: Callable[[Any, Any], Any], *shapes: tuple[int, ...], dtype: str = "float32") -> Any:

@@ -10,6 +10,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from collage.annotations.precision import UNKNOWN, Range, with_ranges
 from collage.backends.base import Backend
 from collage.compile.build import build, compile_partitioned
 from collage.compile.rewrite import apply
@@ -17,7 +18,6 @@ from collage.graph.candidates import CandidatePartition
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.from_relax import read_graph
 from collage.graph.kinds import NodeKind
-from collage.precision import UNKNOWN, Range, with_ranges
 from collage.rules.base import PartitionSpec
 from collage.runtime import engines
 from collage.testing import fresh

@@ -12,7 +12,7 @@ import pytest
 from collage import plugins
 from collage.backends import code
 from collage.backends.code import closure, code_of, configuration_of, digest_of_code, equivalent_code
-from collage.cost import Cost
+from collage.cost.cost import Cost
 from collage.records import Record, RecordDatabase
 from collage.records.key import digest_of
 from collage.runtime.engines import modules_of

@@ -17,6 +17,7 @@ from tvm.runtime import tensor
 
 from collage import plugins
 from collage.accuracy.calibration import calibrated as calibrated_by_runs
+from collage.annotations.precision import INT8, UNKNOWN, Range, ranges_of, with_ranges
 from collage.backends.base import Backend
 from collage.backends.onnx.base import OnnxBackend
 from collage.backends.onnx.onnxruntime import ONNXRuntimeBackend
@@ -30,7 +31,6 @@ from collage.graph.sub_graph import SubGraph
 from collage.measure.artifact import prepare
 from collage.measure.reference import ReferenceRun
 from collage.measure.workloads import WorkloadFactory
-from collage.precision import INT8, UNKNOWN, Range, ranges_of, with_ranges
 from collage.records.key import key_of
 from collage.runtime import engines
 

@@ -10,13 +10,13 @@ import pytest
 import tvm
 from tvm import relax
 
+from collage.annotations.precision import BF16, FLOAT32, INT8, UNKNOWN, Range
 from collage.backends import onednn_bf16
 from collage.backends.onednn import OneDNNBackend
 from collage.backends.onednn_bf16 import NarrowOneDNNBackend, OneDNNBf16Backend
 from collage.backends.onednn_int8 import OneDNNInt8Backend, steps_of
 from collage.backends.resolve import available_backends
 from collage.errors import CodegenError, CompiledModelError
-from collage.precision import BF16, FLOAT32, INT8, UNKNOWN, Range
 from collage.runtime import engines
 from collage.runtime.onednn import engine
 from tests.collage.backends.one_partition import (

@@ -70,7 +70,7 @@ def test_run_imports_nothing_of_the_compiling_side(tuned: Tuned) -> None:
         "collage.cli",
         "collage.errors",
         "collage.interrupt",
-        "collage.precision",
+        "collage.annotations.precision",
         "collage.runtime.tensor_spec",
         "collage.without_torch",
     )

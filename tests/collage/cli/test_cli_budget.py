@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from collage.annotations.precision import FLOAT32, PRECISIONS
 from collage.backends.resolve import available_backends
 from collage.cli.tune import configured_backends
-from collage.precision import FLOAT32, PRECISIONS
 from tests.collage.cli.conftest import Command, tuning_options
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from collage.cost import Cost
+from collage.cost.cost import Cost
 from collage.records import Record, RecordDatabase
 from tests.collage.cli.conftest import Command, Ran, dense
 from tests.collage.records.conftest import make_record

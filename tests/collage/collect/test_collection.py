@@ -15,18 +15,18 @@ import typer
 from tvm import relax
 
 from collage import plugins
+from collage.annotations.precision import UNKNOWN, ranges_of
 from collage.backends.resolve import resolve_backends
 from collage.cli.collect import collect as command
 from collage.collect.collection import _candidates, collect
 from collage.collect.outliers import Observation, better, outliers
 from collage.collect.sampling import draw_variants, whole_workloads
 from collage.collect.variants import Change, extents_of, propose, skeleton, vary
-from collage.cost import Cost
+from collage.cost.cost import Cost
+from collage.cost.estimator import CostEstimator, Workload
 from collage.errors import SearchInterrupted
-from collage.estimate import CostEstimator, Workload
 from collage.graph.description import describe_module
 from collage.measure.protocol import candidate_protocol
-from collage.precision import UNKNOWN, ranges_of
 from collage.records import Record, RecordDatabase, key_of
 from collage.runtime.device_info import describe_device
 from estimators.replay import ReplayEstimator
@@ -227,7 +227,7 @@ def test_the_command_is_nice_and_says_what_it_did(
 def test_what_changes_of_backend_cost_is_collected_with_networks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("collage.transition._VAGUE_S", 1e9)  # however noisy
+    monkeypatch.setattr("collage.cost.transition._VAGUE_S", 1e9)  # however noisy
     seen = []
     for _ in range(2):
         collect([product()], ["onnxruntime", "tvm"], records=tmp_path / "r.db", samples=0, threads=1)

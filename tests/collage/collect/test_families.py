@@ -17,7 +17,7 @@ from collage.collect.blocks.families import TURNS, draw_network, families_named
 from collage.collect.blocks.sketch import Sketch, shape_of
 from collage.collect.collection import collect
 from collage.collect.sampling import draw_candidates
-from collage.cost import Cost
+from collage.cost.cost import Cost
 from collage.errors import CollageError
 from collage.frontend import load
 from collage.graph.description import describe_module, structure_hash

@@ -15,7 +15,7 @@ from collage.backends.onnx.onnxruntime import ONNXRuntimeBackend
 from collage.backends.tvm.backend import TVMBackend
 from collage.compile.build import compile_partitioned
 from collage.compile.rewrite import apply, extract, with_outputs
-from collage.cost import Cost
+from collage.cost.cost import Cost
 from collage.graph.candidates import HOST, CandidatePartition
 from collage.graph.description import describe_module, structure_hash
 from collage.graph.from_relax import read_graph

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from collage.cost import Cost
+from collage.cost.cost import Cost
 from collage.deployed.messages import Watched
 from collage.deployed.protocol import EndToEnd
 from collage.deployed.race import Race, everybody

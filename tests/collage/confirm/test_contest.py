@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from collage.confirm.contest import SEARCHED, UNTOUCHED, Confirmation, Contestant, choose, contestant
-from collage.cost import Cost
+from collage.cost.cost import Cost
 from tests.collage.confirm.races import race_of, rounds_of
 
 STEADY = np.ones(25)

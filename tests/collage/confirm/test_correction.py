@@ -9,7 +9,7 @@ import pytest
 from collage.confirm.contest import SEARCHED
 from collage.confirm.correction import Corrections, Refined, refine
 from collage.confirm.run import Trial
-from collage.cost import Cost
+from collage.cost.cost import Cost
 from collage.graph.candidates import CandidatePartition
 from collage.search import Partitioning, SearchProblem
 from searchers.dijkstra import DijkstraSearcher

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
+from collage.annotations.precision import INT8
 from collage.confirm.contest import SEARCHED, UNTOUCHED
 from collage.confirm.run import Contest, cover_of
-from collage.cost import Cost
+from collage.cost.cost import Cost
 from collage.deployed.rivals import Rival
 from collage.errors import CollageError
 from collage.graph.candidates import CandidatePartition
 from collage.graph.index_set import IndexSet
 from collage.graph.sub_graph import SubGraph
-from collage.precision import INT8
 from collage.records import RecordDatabase
 from collage.records.key import digest_of
 from collage.testing.problems import candidate, graph_of, problem_of

@@ -8,7 +8,7 @@ import pytest
 
 from collage.confirm.contest import SEARCHED
 from collage.confirm.ties import simplest, tie_notes
-from collage.cost import Cost
+from collage.cost.cost import Cost
 from collage.search import Partitioning, SearchProblem
 from collage.testing.problems import candidate, graph_of, problem_of
 from searchers.dijkstra import DijkstraSearcher

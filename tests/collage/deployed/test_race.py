@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from collage.cost import Cost
+from collage.cost.cost import Cost
 from collage.deployed.protocol import EndToEnd
 from collage.deployed.race import everybody, race
 from collage.progress import Reporter

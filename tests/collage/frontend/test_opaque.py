@@ -11,6 +11,7 @@ from onnx import ModelProto, helper
 from opaque_cases import CASES, branch, detector, graph, recurrent
 from tvm import relax
 
+from collage.annotations.opaque import function_of, opaque_calls
 from collage.backends.onnx.export import export_onnx
 from collage.backends.onnx.onnxruntime import ONNXRuntimeBackend
 from collage.backends.onnx.openvino import unsupported_by_openvino
@@ -25,7 +26,6 @@ from collage.graph.from_relax import read_graph
 from collage.graph.kinds import OpKind
 from collage.graph.sub_graph import SubGraph
 from collage.measure.reference import ReferenceRun
-from collage.opaque import function_of, opaque_calls
 from collage.runtime import engines
 
 

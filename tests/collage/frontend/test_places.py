@@ -10,13 +10,13 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 
 import collage
+from collage.annotations.places import places_of
 from collage.backends.tvm.backend import TVMBackend
 from collage.errors import FrontendError, NoCoverError
 from collage.graph.candidates import HOST
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.description import describe_module, structure_hash
 from collage.graph.from_relax import read_graph
-from collage.places import places_of
 from collage.rules.base import PartitionSpec
 from collage.rules.gather import gather_candidates
 from tests.collage.frontend.two_devices import hinted, plain, two_devices

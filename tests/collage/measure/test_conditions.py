@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from collage.disturbance import was_disturbed
+from collage.cost.disturbance import was_disturbed
 from collage.measure import conditions
 from collage.measure.conditions import Conditions, Repeats, Watch
 

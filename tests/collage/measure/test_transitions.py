@@ -12,14 +12,14 @@ import pytest
 
 from collage.backends.base import Backend
 from collage.backends.resolve import resolve_backends
-from collage.cost import Cost
+from collage.cost.cost import Cost
+from collage.cost.transition import OTHER_POOL, Pair, Transition, completed, transition_notes, transitions_of
 from collage.measure import transitions
 from collage.measure.artifact import compile_artifact
 from collage.measure.protocol import Protocol
 from collage.measure.transitions import SHAPES, transition_costs
 from collage.progress import Reporter
 from collage.records import RecordDatabase
-from collage.transition import OTHER_POOL, Pair, Transition, completed, transition_notes, transitions_of
 from tests.e2e import faulty
 
 BACKENDS = resolve_backends(None, "cpu")
@@ -57,7 +57,7 @@ def records(tmp_path: Path) -> Iterator[RecordDatabase]:
 @pytest.fixture
 def noise(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three samples may be as noisy as they like."""
-    monkeypatch.setattr("collage.transition._VAGUE_S", 1e9)
+    monkeypatch.setattr("collage.cost.transition._VAGUE_S", 1e9)
 
 
 @pytest.mark.usefixtures("noise")

@@ -13,11 +13,11 @@ import pytest
 from msgspec import structs
 
 from collage.confirm.contest import Confirmation, Contestant
-from collage.cost import Cost
+from collage.cost.cost import Cost
+from collage.cost.transition import Transition
 from collage.errors import PlanError
 from collage.planned.data import PlanData, PlannedPartition, PlannedTransition, PlanRound
 from collage.planned.file import read, to_dict, write
-from collage.transition import Transition
 
 #: As Collage wrote it before there was `PlanData`.
 VERSION_2: dict[str, Any] = {

@@ -12,13 +12,13 @@ from tvm import relax
 
 import collage
 from collage import plugins
+from collage.annotations.precision import INT8
 from collage.errors import PlanError
 from collage.graph.description import describe_module, structure_hash
 from collage.graph.from_relax import read_graph
 from collage.graph.index_set import IndexSet
 from collage.planned.data import PlanData, PlannedPartition
 from collage.planned.file import read, write
-from collage.precision import INT8
 
 ENGINES = ("onnxruntime", "openvino")
 Labels = tuple[tuple[str, tuple[int, ...]], ...]

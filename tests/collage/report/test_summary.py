@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from collage.confirm.contest import SEARCHED, UNTOUCHED, Contestant
-from collage.cost import Cost
+from collage.cost.cost import Cost
 from collage.report import facts
 from collage.report.summary import summarise
 from tests.collage.report.plans import contestant, plan

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collage.backends.base import Availability, Backend, Style
-from collage.cost import Cost
+from collage.cost.cost import Cost
 from collage.graph import DataflowGraph, IndexSet, NodeKind, OpKind, SubGraph, SubGraphConfig
 from collage.graph.candidates import HOST, CandidatePartition, CandidateSet
 from collage.rules import (

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collage.backends.base import Availability, Backend
-from collage.cost import Cost
+from collage.cost.cost import Cost
 from collage.errors import CollageError, NoCoverError
 from collage.graph.candidates import HOST, CandidatePartition, CandidateSet
 from collage.rules import PartitionRule, graph_rule

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from collage.cost import Cost
+from collage.cost.cost import Cost
 from collage.graph.candidates import CandidatePartition
 from collage.search.phase import Searched, greedy_loss
 from searchers.dijkstra import DijkstraSearcher

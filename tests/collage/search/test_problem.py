@@ -6,7 +6,7 @@ from dataclasses import FrozenInstanceError, replace
 
 import pytest
 
-from collage.cost import Cost
+from collage.cost.cost import Cost
 from collage.errors import NoCoverError
 from collage.graph.candidates import HOST, CandidatePartition, CandidateSet
 from collage.graph.index_set import IndexSet

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
-from collage.cost import Cost
+from collage.cost.cost import Cost
 from collage.errors import CollageError, NoCoverError
 from collage.graph.candidates import CandidatePartition
 from collage.graph.index_set import IndexSet

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from collage.annotations.precision import INT8_POSITIONS, INT8_RANGES
 from collage.backends.base import Availability, Backend
 from collage.backends.onednn import OneDNNBackend
 from collage.backends.onednn_bf16 import OneDNNBf16Backend
@@ -19,7 +20,6 @@ from collage.backends.winograd import WinogradBackend
 from collage.errors import CodegenError
 from collage.graph.candidates import CandidatePartition
 from collage.graph.dataflow_graph import DataflowGraph
-from collage.precision import INT8_POSITIONS, INT8_RANGES
 from collage.rules.base import PartitionRule, PartitionSpec, candidate_of
 from collage.testing import BackendConformance
 from collage.testing.networks import Network, attention, convolutions, look_up, one_operator

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from collage.cost import Cost
+from collage.cost.cost import Cost
+from collage.cost.estimator import CostEstimator, Workload
 from collage.errors import CodegenError
-from collage.estimate import CostEstimator, Workload
 from collage.measure.protocol import Protocol
 from collage.records import Record, RecordDatabase, key_of
 from collage.testing import CostEstimatorConformance

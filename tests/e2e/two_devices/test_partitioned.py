@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 import collage
-from collage.cost import Cost
+from collage.cost.cost import Cost
+from collage.cost.estimator import CostEstimator, Workload
+from collage.cost.transition import Pair, Transition
 from collage.errors import BackendUnavailableError, FrontendError
-from collage.estimate import CostEstimator, Workload
 from collage.measure.copies import copy_costs
 from collage.testing.fresh import run
-from collage.transition import Pair, Transition
 from tests.collage.frontend.two_devices import two_devices
 from tests.e2e.two_devices.backend import SecondDevice
 from tests.e2e.two_devices.test_compiled import SHAPE, expected, network

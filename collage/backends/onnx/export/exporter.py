@@ -10,6 +10,8 @@ import onnx
 import tvm
 from tvm import relax
 
+from collage.annotations.opaque import is_opaque, opaque_name, tensors_of
+from collage.annotations.precision import INT8_POSITIONS, INT8_RANGES, UNKNOWN, Range
 from collage.backends.onnx.export import (
     activations,
     creation,
@@ -34,8 +36,6 @@ from collage.backends.onnx.export.graph import GraphBuilder, Value, Values
 from collage.backends.onnx.export.quantisation import Int8Conversion, quantised_data, takes_int8
 from collage.backends.onnx.export.sums import is_sum, results_alone, sums_between
 from collage.errors import CodegenError
-from collage.opaque import is_opaque, opaque_name, tensors_of
-from collage.precision import INT8_POSITIONS, INT8_RANGES, UNKNOWN, Range
 
 _FAMILIES = (elementwise, activations, windows, layers, movement, creation, reduction, quantisation, opaque)
 _TABLE = table(*(entry for family in _FAMILIES for entry in family.CONVERTERS.items()))
@@ -54,7 +54,7 @@ def export_onnx(func: Any, mod: Any = None, name: str = "main", int8_results: bo
     func
         Function whose parameters are tensors and become the inputs, in order; its body is a flow of calls in A-normal
         form; constants are inline and become initializers; the returned tensor, or flat tuple of tensors, the outputs.
-        Attributes may say that some products are in eight bits (`collage.precision`).
+        Attributes may say that some products are in eight bits (`collage.annotations.precision`).
     mod
         The module it belongs to; only used in messages, as calls of other functions are refused.
     name

@@ -9,8 +9,8 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from collage.annotations.opaque import renamed
 from collage.errors import CodegenError
-from collage.opaque import renamed
 
 #: The first opset in which Gelu, reductions with axes as inputs and pooling with dilation are all there.
 OPSET = 20

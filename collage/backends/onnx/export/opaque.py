@@ -1,4 +1,4 @@
-"""Opaque nodes (`collage.opaque`): what was ONNX is put back, in the operator sets of the exported model.
+"""Opaque nodes (`collage.annotations.opaque`): what was ONNX is put back, in the operator sets of the exported model.
 
 The exporter writes one opset. An operator that means the same in it is taken as it is; an older one is converted by
 ONNX's own converter; for a newer one the whole model declares the newer opset, which changes no other operator.
@@ -15,6 +15,7 @@ import tvm
 from onnx import FunctionProto, ModelProto, NodeProto
 from onnx.defs import OpSchema, SchemaError
 
+from collage.annotations.opaque import function_of, model_of, sub_graphs, tensors_of
 from collage.backends.onnx.export.conversion import (
     Conversion,
     Converter,
@@ -24,7 +25,6 @@ from collage.backends.onnx.export.conversion import (
 )
 from collage.backends.onnx.export.graph import OPSET, Value, Values
 from collage.errors import last_line
-from collage.opaque import function_of, model_of, sub_graphs, tensors_of
 
 #: Constants of so many elements tell the converter shapes and axes.
 _SMALL = 4096

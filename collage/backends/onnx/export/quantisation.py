@@ -17,9 +17,9 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from collage.annotations.precision import UNKNOWN, Range
 from collage.backends.onnx.export.conversion import Conversion, Converter, Unsupported
 from collage.backends.onnx.export.graph import GraphBuilder, Value
-from collage.precision import UNKNOWN, Range
 
 _BYTES = ("int8", "uint8")
 

@@ -15,7 +15,7 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
-from collage.precision import UNKNOWN, Range
+from collage.annotations.precision import UNKNOWN, Range
 
 #: What libraries compute on bytes as they are, or beside a product.
 _PASSED_BY = frozenset(f"relax.{name}" for name in ("nn.relu", "clip", "nn.max_pool2d"))

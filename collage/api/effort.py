@@ -16,8 +16,8 @@ from types import MappingProxyType
 from typing import Any
 
 from collage import plugins
+from collage.cost.estimator import CostEstimator
 from collage.errors import CollageError
-from collage.estimate import CostEstimator
 from collage.runtime.device_info import DeviceInfo
 
 

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from collage import partitioner, plugins
-from collage.cost import Cost
-from collage.effort import EFFORTS, Effort
+from collage import plugins
+from collage.api import partitioner
+from collage.api.effort import EFFORTS, Effort
+from collage.api.partitioner import partition
+from collage.cost.cost import Cost
+from collage.cost.estimator import CostEstimator, Workload
 from collage.errors import CollageError, PluginError
-from collage.estimate import CostEstimator, Workload
-from collage.partitioner import partition
 from collage.runtime.device_info import DeviceInfo
 
 HERE = DeviceInfo("cpu", "a processor", ("avx2",), 2, 0, "Linux", "x86_64")

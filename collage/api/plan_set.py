@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from collage.api.plan import Plan
 from collage.compile.model_set import CompiledSet, Dynamic
 from collage.errors import PlanError
 from collage.frontend import load
 from collage.frontend.source import dynamic_onnx
-from collage.plan import Plan
 from collage.planned import file
 from collage.report.summary import summarise
 from collage.runtime.dynamic import ENGINES

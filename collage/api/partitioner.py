@@ -20,6 +20,10 @@ from collage import plugins
 from collage.accuracy.allowance import Wish
 from collage.accuracy.budget import Metric
 from collage.accuracy.grant import granted
+from collage.annotations.places import places_of
+from collage.annotations.precision import FLOAT32
+from collage.api.effort import Effort
+from collage.api.plan import Plan
 from collage.backends.base import Backend
 from collage.backends.resolve import resolve_on
 from collage.compile.tuning import tune_kernels
@@ -28,12 +32,12 @@ from collage.confirm.latencies import Latencies
 from collage.confirm.launches import launch_notes
 from collage.confirm.run import Contest
 from collage.confirm.within_budget import decide_within
+from collage.cost.estimator import CostEstimator
+from collage.cost.transition import Pair, Transition, completed, transition_notes
 from collage.deployed.plan_runner import PlanRunner
 from collage.deployed.protocol import EndToEnd
 from collage.deployed.rivals import rivals_of
-from collage.effort import Effort
 from collage.errors import CollageError, FrontendError
-from collage.estimate import CostEstimator
 from collage.frontend import input_specs, load
 from collage.frontend.source import notes_of, onnx_file
 from collage.graph.candidates import CandidateSet
@@ -46,8 +50,6 @@ from collage.measure.pool import shared_pool
 from collage.measure.reference import ReferenceRun
 from collage.measure.transitions import transition_costs
 from collage.measure.workloads import WorkloadCosts, WorkloadFactory
-from collage.places import places_of
-from collage.plan import Plan
 from collage.planned.data import PlanRound
 from collage.planned.decided import (
     planned_accuracy,
@@ -56,7 +58,6 @@ from collage.planned.decided import (
     planned_ranges,
     planned_transitions,
 )
-from collage.precision import FLOAT32
 from collage.progress import Reporter
 from collage.records import RecordDatabase
 from collage.rules.base import PartitionSpec
@@ -66,7 +67,6 @@ from collage.runtime.threads import configure_threads, default_threads
 from collage.search import CostTable, LatencyTable, Searcher, SearchProblem
 from collage.search.crossings import Crossings
 from collage.search.phase import fewest_partitions, greedy_loss, search
-from collage.transition import Pair, Transition, completed, transition_notes
 
 
 def partition(
@@ -134,7 +134,7 @@ def partition(
         Whether the plan is run against the baselines before it is returned.
     effort
         How long finding the plan may take: "quick" predicts costs, "normal" measures what could still change the plan,
-        "thorough" measures every candidate (`collage.effort`).
+        "thorough" measures every candidate (`collage.api.effort`).
     correction_rounds
         How often, at most, costs are corrected by what partitions took inside the whole, and the search is repeated
         (`collage.confirm.correction`); None goes by the effort.

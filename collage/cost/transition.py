@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import permutations
 from math import hypot
 
-from collage.cost import Cost
+from collage.cost.cost import Cost
 
 #: Producer and consumer, by name.
 Pair = tuple[str, str]

@@ -11,12 +11,12 @@ from tvm import relax
 from tvm.relax import op
 
 import collage
+from collage.api.partitioner import enumerate_candidates
 from collage.backends.tvm.backend import TVMBackend
 from collage.errors import FrontendError
 from collage.frontend.functions import entry_module, entry_points, function_notes
 from collage.frontend.source import notes_of
 from collage.graph.from_relax import read_graph
-from collage.partitioner import enumerate_candidates
 from collage.rules import OpCallByKindPartitionRule
 
 
@@ -58,7 +58,7 @@ def test_every_function_has_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
         asked[name := operators(collage.load(given))[-1]] = options
         return name
 
-    monkeypatch.setattr("collage.several_functions.partition", plan)
+    monkeypatch.setattr("collage.api.several_functions.partition", plan)
     found = collage.partition_functions(module(), {"decode": {"x": (4, 6)}}, threads=1)
     assert found == {"main": "relu", "decode": "abs"}
     assert asked["abs"] == {"shapes": {"x": (4, 6)}, "threads": 1} and asked["relu"]["shapes"] is None

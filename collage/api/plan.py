@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from collage import plugins
+from collage.annotations.places import places_of
 from collage.backends.base import Backend
 from collage.compile.build import CompiledExecutable, build, build_untouched
 from collage.compile.rewrite import apply
@@ -19,7 +20,6 @@ from collage.graph.description import describe_module, structure_hash
 from collage.graph.from_relax import read_graph, with_node_ranges
 from collage.graph.index_set import IndexSet
 from collage.graph.sub_graph import SubGraph
-from collage.places import places_of
 from collage.planned import file
 from collage.planned.data import PlanData
 from collage.report.summary import summarise

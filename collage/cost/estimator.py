@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
-from collage.cost import Cost
+from collage.cost.cost import Cost
+from collage.cost.transition import Pair, Transition
 from collage.graph.description import describe_module, structure_hash
 from collage.plugins import Parameterised
-from collage.transition import Pair, Transition
 
 if TYPE_CHECKING:
     from collage.backends.base import Backend
@@ -147,13 +147,13 @@ class CostEstimator(Parameterised, ABC):
         return False
 
     def serves(self, device: DeviceInfo, backends: Collection[str], threads: int) -> bool:
-        """Whether it may be chosen for a machine where the user names no estimator (`collage.effort`)."""
+        """Whether it may be chosen for a machine where the user names no estimator (`collage.api.effort`)."""
         return True
 
     def transitions(self, backends: Sequence[str], threads: int) -> Mapping[Pair, Transition] | None:
         """What it costs to hand a tensor from one backend's partition to another's, per ordered pair of names; None
         where the estimator has nothing to say about it, and the records of this machine are asked. A pair that is
-        absent is charged like the nearest one (`collage.transition.completed`).
+        absent is charged like the nearest one (`collage.cost.transition.completed`).
         """
         return None
 

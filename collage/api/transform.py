@@ -13,8 +13,8 @@ from typing import Any
 
 import tvm
 
+from collage.api.partitioner import partition
 from collage.compile.build import register_codegen
-from collage.partitioner import partition
 
 
 @tvm.transform.module_pass(opt_level=0, name="CollagePartition")

@@ -7,9 +7,9 @@ from typing import Any
 
 import tvm
 
+from collage.api.partitioner import partition
+from collage.api.plan import Plan
 from collage.frontend.functions import entry_module, entry_points
-from collage.partitioner import partition
-from collage.plan import Plan
 
 
 def partition_functions(

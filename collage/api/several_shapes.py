@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from collage.api.partitioner import partition
+from collage.api.plan_set import PlanSet
 from collage.errors import FrontendError
 from collage.frontend import input_shapes
-from collage.partitioner import partition
-from collage.plan_set import PlanSet
 from collage.progress import Reporter
 
 

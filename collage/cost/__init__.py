@@ -1,0 +1,1 @@
+"""Costs: the latency of a candidate, of passing a tensor on, and who estimates them."""
