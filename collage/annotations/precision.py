@@ -7,8 +7,11 @@ that a candidate labels `INT8`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
 
 FLOAT32 = "float32"
 BF16 = "bf16"
@@ -32,6 +35,12 @@ INT8_RANGES = "collage_int8_ranges"
 Range = tuple[float, float]
 #: Of a value whose range is not known.
 UNKNOWN: Range = (0.0, 0.0)
+#: What data range over where nobody calibrated: latency does not depend on it.
+_ANY: Range = (-4.0, 4.0)
+#: Steps of uint8.
+UINT8_STEPS = 255
+#: The least scale: a product of two of them, and its reciprocal, are numbers of float32.
+LEAST_SCALE = 1e-15
 
 
 def with_ranges(module: Any, ranges: Sequence[Range]) -> Any:
@@ -43,3 +52,18 @@ def ranges_of(module: Any) -> list[Range]:
     """The range of each parameter of `main`, then of each binding; [] where the module was not calibrated."""
     ends = [float(end) for end in module.attrs[RANGES]] if module.attrs and RANGES in module.attrs else []
     return list(zip(ends[::2], ends[1::2], strict=True))
+
+
+def uint8_steps(ends: Range) -> tuple[float, int]:
+    """Scale and zero point of data in uint8: zero, which pads images, is a step. What is beyond the range saturates.
+
+    Raises
+    ------
+    ValueError
+        The data were not finite in calibration.
+    """
+    if not all(map(math.isfinite, ends)):
+        raise ValueError("its data were not finite in calibration: it cannot be in eight bits")
+    low, high = _ANY if ends == UNKNOWN else (min(ends[0], 0.0), max(ends[1], 0.0))
+    scale = np.float32(max((high - low) / UINT8_STEPS, LEAST_SCALE))
+    return float(scale), int(np.clip(np.rint(-low / scale), 0, UINT8_STEPS))

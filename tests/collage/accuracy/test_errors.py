@@ -19,7 +19,7 @@ from collage.accuracy.errors import ErrorTable, sensitivities, squared_error
 from collage.accuracy.program import on_engine
 from collage.annotations.precision import BF16, FLOAT32, INT8
 from collage.backends.base import Backend
-from collage.backends.onednn import OneDNNBackend
+from collage.backends.onednn.backend import OneDNNBackend
 from collage.backends.onnx.onnxruntime import ONNXRuntimeBackend
 from collage.backends.onnx.openvino_bf16 import OpenVINOBf16Backend
 from collage.errors import ModelInputError, PlanError

@@ -13,7 +13,7 @@ import psutil
 import tvm
 from tvm import relax
 
-from collage.backends.onednn import OneDNNBackend
+from collage.backends.onednn.backend import OneDNNBackend
 from collage.compile.build import compile_partitioned
 from collage.runtime import engines
 from collage.runtime.threads import configure_threads

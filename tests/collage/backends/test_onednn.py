@@ -11,7 +11,7 @@ import pytest
 import tvm
 from tvm import relax
 
-from collage.backends.onednn import OneDNNBackend
+from collage.backends.onednn.backend import OneDNNBackend
 from collage.compile.build import compile_partitioned
 from collage.errors import CodegenError, CompiledModelError
 from collage.runtime import engines

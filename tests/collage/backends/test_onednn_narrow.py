@@ -10,11 +10,12 @@ import pytest
 import tvm
 from tvm import relax
 
-from collage.annotations.precision import BF16, FLOAT32, INT8, UNKNOWN, Range
-from collage.backends import onednn_bf16
-from collage.backends.onednn import OneDNNBackend
-from collage.backends.onednn_bf16 import NarrowOneDNNBackend, OneDNNBf16Backend
-from collage.backends.onednn_int8 import OneDNNInt8Backend, steps_of
+from collage.annotations.precision import BF16, FLOAT32, INT8, UNKNOWN, Range, uint8_steps
+from collage.backends.onednn import narrow
+from collage.backends.onednn.backend import OneDNNBackend
+from collage.backends.onednn.bf16 import OneDNNBf16Backend
+from collage.backends.onednn.int8 import OneDNNInt8Backend
+from collage.backends.onednn.narrow import NarrowOneDNNBackend
 from collage.backends.resolve import available_backends
 from collage.errors import CodegenError, CompiledModelError
 from collage.runtime import engines
@@ -210,11 +211,13 @@ def test_a_value_that_is_no_number_stays_none_in_bfloat16() -> None:
 
 
 def test_steps_hold_zero_and_are_never_nothing() -> None:
-    assert steps_of((0.0, 0.0)) == steps_of((-4.0, 4.0))
-    assert steps_of((0.0, 255.0)) == (1.0, 0) and steps_of((-255.0, -3.0)) == (1.0, 255)
-    assert steps_of((0.0, 1e-30))[0] > 0
+    assert uint8_steps((0.0, 0.0)) == uint8_steps((-4.0, 4.0))
+    assert uint8_steps((0.0, 255.0)) == (1.0, 0) and uint8_steps((-255.0, -3.0)) == (1.0, 255)
+    assert uint8_steps((0.0, 1e-30))[0] > 0
+    with pytest.raises(ValueError, match="not finite in calibration"):
+        uint8_steps((0.0, float("inf")))
     with pytest.raises(CodegenError, match="not finite in calibration"):
-        steps_of((0.0, float("inf")))
+        computed(INT8_BACKEND, [np.ones((9, 20), "float32")], product, ends=(0.0, float("inf")))
 
 
 def test_small_weights_and_data_keep_their_digits() -> None:
@@ -239,7 +242,7 @@ def test_a_processor_without_the_instructions_says_so(monkeypatch: pytest.Monkey
     class Old:
         features = ("avx2",)
 
-    monkeypatch.setattr(onednn_bf16, "describe_device", lambda _: Old())
+    monkeypatch.setattr(narrow, "describe_device", lambda _: Old())
     reason = "the processor has no instructions for bf16"
     assert BF16_BACKEND.availability().reason == reason and not INT8_BACKEND.availability().available
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from collage.backends.onednn import OneDNNBackend
+from collage.backends.onednn.backend import OneDNNBackend
 from collage.backends.onnx.onnxruntime import ONNXRuntimeBackend
 from collage.backends.onnx.openvino import OpenVINOBackend
 from collage.backends.tvm.backend import TVMBackend

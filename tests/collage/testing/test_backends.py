@@ -9,9 +9,9 @@ import pytest
 
 from collage.annotations.precision import INT8_POSITIONS, INT8_RANGES
 from collage.backends.base import Availability, Backend
-from collage.backends.onednn import OneDNNBackend
-from collage.backends.onednn_bf16 import OneDNNBf16Backend
-from collage.backends.onednn_int8 import OneDNNInt8Backend
+from collage.backends.onednn.backend import OneDNNBackend
+from collage.backends.onednn.bf16 import OneDNNBf16Backend
+from collage.backends.onednn.int8 import OneDNNInt8Backend
 from collage.backends.onnx.onnxruntime import ONNXRuntimeBackend
 from collage.backends.onnx.openvino import OpenVINOBackend
 from collage.backends.onnx.openvino_bf16 import OpenVINOBf16Backend

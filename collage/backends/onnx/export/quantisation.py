@@ -8,7 +8,6 @@ output channel. What is beyond the range is saturated.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,7 +16,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from collage.annotations.precision import UNKNOWN, Range
+from collage.annotations.precision import LEAST_SCALE, UINT8_STEPS, UNKNOWN, Range, uint8_steps
 from collage.backends.onnx.export.conversion import Conversion, Converter, Unsupported
 from collage.backends.onnx.export.graph import GraphBuilder, Value
 
@@ -47,14 +46,10 @@ CONVERTERS: dict[str, Converter] = {"relax.quantize": _quantize, "relax.dequanti
 
 #: Products that can be in eight bits -> the axis of the weights' output channels.
 _PRODUCTS = {**{f"relax.nn.conv{n}d": 0 for n in (1, 2, 3)}, "relax.matmul": 1}
-#: What data range over where nobody calibrated: latency does not depend on it.
-_ANY: Range = (-4.0, 4.0)
-#: Steps of uint8 and of symmetric int8.
-_UINT8, _INT8 = 255, 127
-#: The least scale: a product of two of them, and its reciprocal, are numbers of float32.
-_LEAST = 1e-15
+#: Steps of symmetric int8, on each side of 0.
+_INT8 = 127
 #: So many products of bytes add up to a number of int32, whatever they are.
-_MAX_TERMS = (2**31 - 1) // (_UINT8 * _INT8)
+_MAX_TERMS = (2**31 - 1) // (UINT8_STEPS * _INT8)
 
 
 def takes_int8(expr: Any) -> bool:
@@ -95,12 +90,11 @@ class Int8Conversion(Conversion):
 
 def quantised_data(graph: GraphBuilder, name: Value, ends: Range) -> Value:
     """The data after quantisation; readers of one value share it."""
-    if not all(map(math.isfinite, ends)):
-        raise Unsupported("its data were not finite in calibration: it cannot be in eight bits")
-    low, high = _ANY if ends == UNKNOWN else (min(ends[0], 0.0), max(ends[1], 0.0))  # padding is exact
-    scale = np.float32(max((high - low) / _UINT8, _LEAST))
-    zero = np.uint8(np.clip(np.rint(-low / scale), 0, _UINT8))
-    operands = (name, graph.constant(np.asarray(scale)), graph.constant(np.asarray(zero)))
+    try:
+        scale, zero = uint8_steps(ends)
+    except ValueError as error:
+        raise Unsupported(str(error)) from error
+    operands = (name, graph.constant(np.asarray(scale, "float32")), graph.constant(np.asarray(zero, "uint8")))
     return graph.once(("int8 data", *operands), lambda: _there_and_back(graph, *operands))
 
 
@@ -113,7 +107,7 @@ def _quantised_weights(graph: GraphBuilder, name: Value, weights: np.ndarray, ax
 
     def write() -> Value:
         others = tuple(i for i in range(weights.ndim) if i != axis)
-        scale = np.maximum(np.abs(weights).max(axis=others, keepdims=True) / _INT8, _LEAST).astype(np.float32)
+        scale = np.maximum(np.abs(weights).max(axis=others, keepdims=True) / _INT8, LEAST_SCALE).astype(np.float32)
         steps = np.clip(np.rint(weights / scale), -_INT8, _INT8).astype(np.int8)
         zeros = np.zeros(scale.size, dtype=np.int8)
         scales = graph.constant(scale.reshape(-1))

@@ -1,13 +1,12 @@
-"""oneDNN on the CPU in bfloat16: convolutions and products of operands that are rounded to three decimal digits."""
+"""What the backends of oneDNN with operands of fewer bits have in common."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from collage.annotations.precision import BF16
 from collage.backends.base import Availability
 from collage.backends.library.composite import Composite
-from collage.backends.onednn import OneDNNBackend
+from collage.backends.onednn.backend import OneDNNBackend
 from collage.errors import CodegenError, CompiledModelError
 from collage.runtime.device_info import describe_device
 
@@ -38,20 +37,3 @@ class NarrowOneDNNBackend(OneDNNBackend):
         except CompiledModelError as error:
             raise CodegenError(f"{composite.label}: {error}") from error
         return blob
-
-
-class OneDNNBf16Backend(NarrowOneDNNBackend):
-    """Operands in bfloat16; sums in float32."""
-
-    name: ClassVar[str] = "onednn-bf16"
-    priority: ClassVar[int] = 32
-    precision = BF16
-    instructions = frozenset(("avx512_bf16", "amx_bf16"))
-
-    @property
-    def tolerance(self) -> float:
-        """As of tensors of bfloat16 (`collage.measure.check`)."""
-        return 0.08
-
-    def held_in(self, composite: Composite, data: Any) -> dict[str, Any]:
-        return {"precision": BF16}

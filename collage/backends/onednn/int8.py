@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
 import tvm
 
-from collage.annotations.precision import INT8, UNKNOWN, Range
+from collage.annotations.precision import INT8, uint8_steps
 from collage.backends.library.composite import Composite
-from collage.backends.onednn_bf16 import NarrowOneDNNBackend
+from collage.backends.onednn.narrow import NarrowOneDNNBackend
 from collage.errors import CodegenError
 
 if TYPE_CHECKING:
     from collage.graph.sub_graph import SubGraph
     from collage.rules.base import PartitionRule
-
-#: What data range over where nobody calibrated: latency does not depend on it.
-_ANY: Range = (-4.0, 4.0)
-#: Steps of data, and the least scale: the reciprocal is a number of float32.
-_STEPS, _LEAST = 255, 1e-15
 
 
 class OneDNNInt8Backend(NarrowOneDNNBackend):
@@ -42,7 +35,10 @@ class OneDNNInt8Backend(NarrowOneDNNBackend):
         return FilterPartitionRule(super().rule(), has_constant_weights)
 
     def held_in(self, composite: Composite, data: Any) -> dict[str, Any]:
-        scale, zero = steps_of(composite.ranges[composite.arguments[data]])
+        try:
+            scale, zero = uint8_steps(composite.ranges[composite.arguments[data]])
+        except ValueError as error:
+            raise CodegenError(str(error)) from error
         return {"precision": INT8, "scale": scale, "zero": zero}
 
 
@@ -51,18 +47,3 @@ def has_constant_weights(sub_graph: SubGraph) -> bool:
     nodes = sub_graph.graph.nodes
     products = [nodes[i].expr for i in sub_graph.inside if nodes[i].op == "relax.matmul"]
     return all([isinstance(a, tvm.ir.GenericConst) for a in product.args] == [False, True] for product in products)
-
-
-def steps_of(ends: Range) -> tuple[float, int]:
-    """Scale and zero point of data in uint8: zero, which pads images, is a step. What is beyond saturates.
-
-    Raises
-    ------
-    CodegenError
-        The data were not finite in calibration.
-    """
-    if not all(map(math.isfinite, ends)):
-        raise CodegenError("its data were not finite in calibration: it cannot be in eight bits")
-    low, high = _ANY if ends == UNKNOWN else (min(ends[0], 0.0), max(ends[1], 0.0))
-    scale = max((high - low) / _STEPS, _LEAST)
-    return scale, int(np.clip(np.rint(-low / scale), 0, _STEPS))
