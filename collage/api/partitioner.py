@@ -21,11 +21,10 @@ from collage.accuracy.allowance import Wish
 from collage.accuracy.budget import Metric
 from collage.accuracy.grant import granted
 from collage.annotations.places import places_of
-from collage.annotations.precision import FLOAT32
 from collage.api.effort import Effort
+from collage.api.offered import offer
 from collage.api.plan import Plan
 from collage.backends.base import Backend
-from collage.backends.resolve import resolve_on
 from collage.compile.tuning import tune_kernels
 from collage.confirm.decision import decide
 from collage.confirm.latencies import Latencies
@@ -33,7 +32,7 @@ from collage.confirm.launches import launch_notes
 from collage.confirm.run import Contest
 from collage.confirm.within_budget import decide_within
 from collage.cost.estimator import CostEstimator
-from collage.cost.transition import Pair, Transition, completed, transition_notes
+from collage.cost.transition import transition_notes
 from collage.deployed.plan_runner import PlanRunner
 from collage.deployed.protocol import EndToEnd
 from collage.deployed.rivals import rivals_of
@@ -45,10 +44,8 @@ from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.description import describe_module, structure_hash
 from collage.graph.from_relax import read_graph
 from collage.interrupt import interruptible, resumable
-from collage.measure.copies import copy_costs
 from collage.measure.pool import shared_pool
 from collage.measure.reference import ReferenceRun
-from collage.measure.transitions import transition_costs
 from collage.measure.workloads import WorkloadCosts, WorkloadFactory
 from collage.planned.data import PlanRound
 from collage.planned.decided import (
@@ -62,10 +59,8 @@ from collage.progress import Reporter
 from collage.records import RecordDatabase
 from collage.rules.base import PartitionSpec
 from collage.rules.gather import gather_candidates
-from collage.runtime.device_info import describe_device
 from collage.runtime.threads import configure_threads, default_threads
 from collage.search import CostTable, LatencyTable, Searcher, SearchProblem
-from collage.search.crossings import Crossings
 from collage.search.phase import fewest_partitions, greedy_loss, search
 
 
@@ -170,7 +165,6 @@ def partition(
         correction_rounds = 0
     with interruptible(), RecordDatabase(records) as database, closing(reporter), resumable(database.path):
         search_with: Searcher = plugins.load("searchers", searcher, **searcher_parameters or {})
-        parameters = estimator_parameters or {}
         wish = Wish.of(
             max_error=max_error,
             metric=metric,
@@ -181,20 +175,12 @@ def partition(
         )
         if wish is not None and devices != ("cpu",):
             raise CollageError(f"an error budget is for a plan on the CPU alone, not on {', '.join(devices)}")
-        available = resolve_on(backends, devices, (FLOAT32,) if wish is None else wish.precisions)
-        passed_over: tuple[str, ...] = ()
-        estimate_with: CostEstimator
-        if estimator is None:
-            # Costs of less precision are measured where no model knows them.
-            exact = [name for name, backend in available.items() if not backend.is_less_precise]
-            spending = effort if wish is None else effort.measuring
-            estimate_with, passed_over = spending.estimator(describe_device(device), exact, threads, parameters)
-        else:
-            estimate_with = plugins.load("estimators", estimator, **parameters)
-        estimate_with = estimate_with.bind(database, reporter)
+        offered = offer(
+            backends, estimator, estimator_parameters or {}, effort, devices, threads, wish, database, reporter
+        )
+        chosen, estimate_with = offered.backends, offered.estimator
         if estimate_with.uses_device:
             shared_pool().start(default_threads())
-        chosen, left_out = _known(available, estimate_with)
         module = load(model, shapes, device)
         _require_devices(module, devices)
         graph, network = read_graph(module), structure_hash(describe_module(module))
@@ -214,17 +200,7 @@ def partition(
 
         workloads = WorkloadFactory(module, graph, chosen, threads, reference.values)
         costs = WorkloadCosts(estimate_with, workloads.of)
-        transitions: dict[Pair, Transition] = {}
-        for own in [{n: b for n, b in chosen.items() if b.device == d} for d in devices]:
-            # Less precise backends take and give float32 on the threads of their engine: they are charged like it.
-            exact_ones = {n: b for n, b in own.items() if not b.is_less_precise} or own
-            known = estimate_with.transitions(list(exact_ones), threads)
-            if known is None:
-                known = transition_costs(
-                    list(exact_ones.values()), threads, database, reporter, estimate_with.uses_device
-                )
-            transitions |= completed(known, {name: backend.pool for name, backend in own.items()})
-        crossings = _crossings(devices, chosen, estimate_with)
+        transitions = offered.transitions(database, reporter)
         with PlanRunner(
             module,
             graph,
@@ -245,7 +221,7 @@ def partition(
                 transitions=transitions,
                 priorities={name: backend.priority for name, backend in chosen.items()},
                 latency_table=LatencyTable(latencies, latencies.again) if confirm_end_to_end else LatencyTable(),
-                crossings=crossings,
+                crossings=offered.crossings(),
                 budget_s=budget_s,
                 seed=seed,
                 progress=lambda line: reporter.step(line, 0),
@@ -288,26 +264,12 @@ def partition(
             notes=(
                 *notes_of(module),
                 *decision.notes,
-                *passed_over,
-                *left_out,
+                *offered.notes,
                 *transition_notes(transitions),
                 *costs.notes(),
                 *launch_notes(decision.confirmation),
             ),
         )
-
-
-def _known(backends: Mapping[str, Backend], estimator: CostEstimator) -> tuple[dict[str, Backend], list[str]]:
-    """The backends of which the estimator knows costs, and notes on the others."""
-    # Where nothing is known of any of them, the estimator itself says so when it is asked.
-    known = {name: backend for name, backend in backends.items() if estimator.knows(name)} or dict(backends)
-    notes = [
-        f"{type(estimator).__name__} knows no costs of {name}, which was left out: train it on records of that "
-        "backend, or choose another estimator"
-        for name in backends
-        if name not in known
-    ]
-    return known, notes
 
 
 def enumerate_candidates(graph: DataflowGraph, backends: Mapping[str, Backend]) -> CandidateSet:
@@ -328,13 +290,3 @@ def _require_devices(module: Any, devices: Sequence[str]) -> None:
     if missing:
         asked = json.dumps([*devices, *missing])
         raise FrontendError(f"the module has values on {', '.join(missing)}: give devices={asked}")
-
-
-def _crossings(devices: Sequence[str], backends: Mapping[str, Backend], estimator: CostEstimator) -> Crossings | None:
-    """What copies between the devices cost; None where there is one device."""
-    if len(devices) == 1:
-        return None
-    copies = estimator.copies(devices)
-    if copies is None:
-        copies = copy_costs(devices)
-    return Crossings(devices[0], {name: backend.device for name, backend in backends.items()}, copies)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from collage import plugins
-from collage.api import partitioner
+from collage.api import offered, partitioner
 from collage.api.effort import EFFORTS, Effort
 from collage.api.partitioner import partition
 from collage.cost.cost import Cost
@@ -105,12 +105,12 @@ def test_partition_goes_by_the_effort_and_by_what_is_explicit_before_that(
     def stop(module: Any, *_: Any) -> Any:
         raise Reached
 
-    def known(backends: Any, chosen: Any) -> Any:
-        seen["estimator"] = chosen.name
-        return backends, []
+    def offer(*given: Any) -> Any:
+        seen["estimator"] = (found := offered.offer(*given)).estimator.name  # type: ignore[attr-defined]
+        return found
 
-    monkeypatch.setattr(partitioner, "resolve_on", lambda wanted, devices, precisions: {})
-    monkeypatch.setattr(partitioner, "_known", known)
+    monkeypatch.setattr(offered, "resolve_on", lambda wanted, devices, precisions: {})
+    monkeypatch.setattr(partitioner, "offer", offer)
     monkeypatch.setattr(partitioner, "load", stop)
     with pytest.raises(Reached):
         partition("no.onnx", records=tmp_path / "records.db", **options)

@@ -1,0 +1,107 @@
+"""What there is to choose from: the backends of the devices, and who says what their candidates cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from collage import plugins
+from collage.accuracy.allowance import Wish
+from collage.annotations.precision import FLOAT32
+from collage.api.effort import Effort
+from collage.backends.base import Backend
+from collage.backends.resolve import resolve_on
+from collage.cost.estimator import CostEstimator
+from collage.cost.transition import Pair, Transition, completed
+from collage.measure.copies import copy_costs
+from collage.measure.transitions import transition_costs
+from collage.progress import Reporter
+from collage.records import RecordDatabase
+from collage.runtime.device_info import describe_device
+from collage.search.crossings import Crossings
+
+
+@dataclass(frozen=True)
+class Offered:
+    """Backends and an estimator that knows them.
+
+    Attributes
+    ----------
+    devices
+        The first one has the inputs and results.
+    backends
+        By name.
+    notes
+        On the backends and estimators that were passed over.
+    """
+
+    devices: tuple[str, ...]
+    threads: int
+    backends: Mapping[str, Backend]
+    estimator: CostEstimator
+    notes: tuple[str, ...]
+
+    def transitions(self, database: RecordDatabase, reporter: Reporter) -> dict[Pair, Transition]:
+        """What it costs that a tensor passes from one backend to another of the same device."""
+        found: dict[Pair, Transition] = {}
+        for device in self.devices:
+            own = {name: backend for name, backend in self.backends.items() if backend.device == device}
+            # Less precise backends take and give float32 on the threads of their engine: they are charged like it.
+            exact = {name: backend for name, backend in own.items() if not backend.is_less_precise} or own
+            known = self.estimator.transitions(list(exact), self.threads)
+            if known is None:
+                known = transition_costs(
+                    list(exact.values()), self.threads, database, reporter, self.estimator.uses_device
+                )
+            found |= completed(known, {name: backend.pool for name, backend in own.items()})
+        return found
+
+    def crossings(self) -> Crossings | None:
+        """What copies between the devices cost; None where there is one device."""
+        if len(self.devices) == 1:
+            return None
+        copies = self.estimator.copies(self.devices)
+        if copies is None:
+            copies = copy_costs(self.devices)
+        return Crossings(self.devices[0], {name: backend.device for name, backend in self.backends.items()}, copies)
+
+
+def offer(
+    backends: Sequence[str | Backend] | None,
+    estimator: str | CostEstimator | None,
+    parameters: Mapping[str, Any],
+    effort: Effort,
+    devices: tuple[str, ...],
+    threads: int,
+    wish: Wish | None,
+    database: RecordDatabase,
+    reporter: Reporter,
+) -> Offered:
+    """The backends that were asked for, of the precisions of the wish, and the estimator that was, or the effort's.
+
+    Raises
+    ------
+    PluginError, BackendUnavailableError
+        A name is unknown, or does not run here.
+    """
+    available = resolve_on(backends, devices, (FLOAT32,) if wish is None else wish.precisions)
+    passed_over: tuple[str, ...] = ()
+    chosen: CostEstimator
+    if estimator is None:
+        # Costs of less precision are measured where no model knows them.
+        exact = [name for name, backend in available.items() if not backend.is_less_precise]
+        spending = effort if wish is None else effort.measuring
+        chosen, passed_over = spending.estimator(describe_device(devices[0]), exact, threads, parameters)
+    else:
+        chosen = plugins.load("estimators", estimator, **parameters)
+    chosen = chosen.bind(database, reporter)
+    # Where nothing is known of any of them, the estimator itself says so when it is asked.
+    known = {name: backend for name, backend in available.items() if chosen.knows(name)} or dict(available)
+    left_out = (
+        f"{type(chosen).__name__} knows no costs of {name}, which was left out: train it on records of that "
+        "backend, or choose another estimator"
+        for name in available
+        if name not in known
+    )
+    return Offered(devices, threads, known, chosen, (*passed_over, *left_out))
