@@ -21,7 +21,7 @@ from dataclasses import replace
 from statistics import median
 from typing import NamedTuple, Protocol
 
-from collage.disturbance import was_disturbed
+from collage.cost.disturbance import was_disturbed
 from collage.records.key import RecordKey
 from collage.records.record import Record
 

@@ -21,7 +21,7 @@ import platformdirs
 from sqlalchemy import ColumnElement, Connection, Row, create_engine, event, func, select
 from sqlalchemy.engine import URL
 
-from collage.cost import Cost
+from collage.cost.cost import Cost
 from collage.errors import RecordsError
 from collage.records.aggregate import merged
 from collage.records.failures import clear_errors

@@ -25,7 +25,7 @@ from collage.runtime.device_info import DeviceInfo
 
 if TYPE_CHECKING:
     from collage.backends.base import Backend
-    from collage.estimate import Workload
+    from collage.cost.estimator import Workload
 
 #: What was measured: one candidate partition, a whole partitioned network, a transition between two backends, or the
 #: error that one operator in less precision adds to a network's outputs.

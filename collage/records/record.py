@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from collage.cost import Cost
+from collage.cost.cost import Cost
 from collage.errors import RecordsError
 from collage.records.key import RecordKey, canonical_json, field_errors, require_fields, tvm_version
 
@@ -91,7 +91,7 @@ class Record:
     session
         Which tuning run it was measured in; "" where that is not known.
     conditions
-        What the machine was like during the samples (`collage.disturbance`); empty where that is not known.
+        What the machine was like during the samples (`collage.cost.disturbance`); empty where that is not known.
     """
 
     key: RecordKey

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from collage.cost import Cost
+from collage.cost.cost import Cost
 from collage.records import Record, RecordDatabase, RecordKey
 
 

@@ -9,7 +9,7 @@ from itertools import permutations
 
 import pytest
 
-from collage.cost import Cost
+from collage.cost.cost import Cost
 from collage.records import Record, RecordDatabase, Selection
 from collage.records.aggregate import aggregate, merged
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from collage.cost import Cost
+from collage.cost.cost import Cost
 from collage.errors import RecordsError
 from collage.records import Record, RecordDatabase, default_path
 from collage.records.database import DatabaseStats
@@ -179,7 +179,7 @@ def test_threads_share_a_database(database, record) -> None:
 
 WRITER = """
 import sys
-from collage.cost import Cost
+from collage.cost.cost import Cost
 from collage.records import Record, RecordDatabase, RecordKey
 path, name = sys.argv[1:]
 with RecordDatabase(path) as database:  # the two race for the creation too

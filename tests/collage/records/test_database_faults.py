@@ -19,7 +19,7 @@ from collage.records import RecordDatabase
 
 PRELUDE = """
 import os, sys
-from collage.cost import Cost
+from collage.cost.cost import Cost
 from collage.errors import RecordsError
 from collage.records import Record, RecordDatabase, RecordKey
 path = sys.argv[1]

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from collage.cost import Cost
+from collage.cost.cost import Cost
 from collage.records import Forgotten, Record, RecordDatabase, Selection
 
 Make = Callable[..., Record]

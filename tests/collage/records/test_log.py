@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from collage.cost import Cost
+from collage.cost.cost import Cost
 from collage.errors import RecordsError
 from collage.records import ImportCounts, Record, RecordDatabase, RecordKey, export_log, import_log, read_log
 from collage.runtime.device_info import DeviceInfo

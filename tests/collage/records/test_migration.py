@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from collage.cost import Cost
+from collage.cost.cost import Cost
 from collage.errors import RecordsError
 from collage.records import Record, RecordDatabase, import_log, read_log, read_records
 from collage.records.key import canonical_json
