@@ -18,17 +18,17 @@ from msgspec.structs import replace
 from collage.accuracy.budget import Budget, Verdict
 from collage.annotations.precision import INT8
 from collage.backends.base import Backend
-from collage.confirm.contest import SEARCHED, UNTOUCHED, Confirmation, Contestant, choose, contestant
+from collage.confirm.contest import SEARCHED, UNTOUCHED, Confirmation, Contestant, contestant
+from collage.confirm.finals import far_behind, run_finals
 from collage.cost.cost import Cost
 from collage.deployed.messages import Watched
 from collage.deployed.plan_runner import Entrant, Placement, PlanRunner, partition_seconds
-from collage.deployed.race import Race
 from collage.deployed.rivals import Rival
 from collage.errors import CollageError
 from collage.graph.candidates import HOST
 from collage.graph.index_set import IndexSet
-from collage.measure.sequential import HOPELESS, eliminate, ratio, verdicts
-from collage.measure.statistics import TIE, Summary
+from collage.measure.sequential import eliminate, verdicts
+from collage.measure.statistics import Summary
 from collage.records import Record, RecordDatabase, RecordKey
 from collage.records.key import digest_of, plan_key
 from collage.runtime.device_info import describe_device
@@ -45,8 +45,6 @@ _LOST = 1.15
 _WATCHED = 2.0
 #: Seconds beyond which the call from Python is less than a hundredth of a latency.
 _LONG_S = 5e-3
-#: Finals at most: another one follows where somebody else has won beyond doubt, because that is a choice again.
-_FINALS = 2
 
 
 class Trial(msgspec.Struct, frozen=True):
@@ -283,15 +281,12 @@ class Contest:
             entries = runner.enter(entrants)
             reasons = "; ".join(f"{name}: {problem.reason}" for name in near if (problem := entries[name].problem))
             raise CollageError(f"no plan runs and gives the right numbers: {reasons}")
-        partitions = {name: _partitions(entrants[name]) for name in able}
-        shipped = choose(race, partitions)
-        for finals in range(_FINALS):
-            finalists = {name: entrants[name] for name in [*_finalists(race, shipped), *self.rivals]}
-            final = runner.race(finalists, protocol.final_rounds, _far_behind)
-            winner = choose(final, {name: partitions[name] for name in finalists if name in partitions})
-            if finals + 1 == _FINALS or winner == shipped or not _is_faster(final, winner, shipped):
-                break
-            shipped = winner
+        shipped, final = run_finals(
+            race,
+            {name: _partitions(entrants[name]) for name in able},
+            {name: f"{rival.engine} alone" for name, rival in self.rivals.items()},
+            lambda names: runner.race({name: entrants[name] for name in names}, protocol.final_rounds, far_behind),
+        )
         entries = runner.enter(entrants)
         contestants = []
         for name in entrants:
@@ -376,33 +371,3 @@ def _who_leaves(rounds: Mapping[str, Sequence[float]], limit: int) -> Sequence[s
     if "go on" not in found.values():
         return None
     return [name for name, verdict in found.items() if verdict == "out"]
-
-
-def _finalists(race: Race, shipped: str) -> list[str]:
-    """What ships, and the best other plan, where there is one."""
-    others = [name for name in race.samples if name != shipped and race.samples[name]]
-    return [shipped, *sorted(others, key=lambda name: ratio(*_common(race, name, shipped)).median)[:1]]
-
-
-def _far_behind(rounds: Mapping[str, Sequence[float]]) -> list[str]:
-    """Who leaves a final: only who took `HOPELESS` times as long as another one in every round of two or more. Its
-    samples are reported, so that who is merely slower stays, for the same number of them.
-    """
-    count = max(map(len, rounds.values()))
-    racing = {name: latencies for name, latencies in rounds.items() if len(latencies) == count}
-    fastest = min(racing.values(), key=statistics.median)
-    behind = {name: min(a / b for a, b in zip(took, fastest, strict=True)) for name, took in racing.items()}
-    return [name for name, least in behind.items() if count > 1 and least > HOPELESS]
-
-
-def _is_faster(race: Race, one: str, other: str) -> bool:
-    """Whether one has won beyond doubt; so has everybody where the other one failed."""
-    if not race.samples.get(other):
-        return True
-    found = ratio(*_common(race, one, other))
-    return found.high < 1.0 and found.median < 1.0 - TIE
-
-
-def _common(race: Race, one: str, other: str) -> tuple[list[float], list[float]]:
-    count = min(len(race.samples[one]), len(race.samples[other]))
-    return race.latencies(one)[:count], race.latencies(other)[:count]

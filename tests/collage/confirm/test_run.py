@@ -179,6 +179,25 @@ def test_who_wins_the_final_beyond_doubt_ships_with_numbers_of_another_final(dat
     assert confirmation.of(SEARCHED).ratio[0] == pytest.approx(1.25, rel=0.02)  # type: ignore[index]
 
 
+def test_where_a_rival_wins_its_engine_alone_has_another_final(database: RecordDatabase, rival: Rival) -> None:
+    """The race was disturbed: it put the engine's own plan last, though the rival, the same engine, is the fastest."""
+    seconds = {"x": 1.0, "y": 1.05, "openvino": 1.1}
+    found, runner = contest(database, seconds, rivals=(rival,))
+    plans = {SEARCHED: placement("x"), "y alone": placement("y"), "openvino alone": placement("openvino", 1)}
+    run = MadeUpRunner.race
+
+    def race(entrants: Mapping[str, Any], rounds: int, *judge: Any) -> Any:
+        if len(runner.races) == 2:
+            runner.seconds = {**seconds, "openvino": 0.9}
+        return run(runner, entrants, rounds, *judge)
+
+    runner.race = race  # type: ignore[method-assign]
+    confirmation = found.decide(plans, found.trial(plans))
+    assert confirmation.shipped == "openvino alone" and confirmation.faster_rival is None
+    assert runner.races[2:] == [["openvino", "x", "y"], ["openvino", "openvino", "x"], ["openvino", "openvino", "x"]]
+    assert confirmation.of("openvino alone").fresh, "what is told is of after the choice"
+
+
 def test_what_fails_in_the_final_does_not_ship(database: RecordDatabase) -> None:
     found, runner = contest(database)
     run = MadeUpRunner.race

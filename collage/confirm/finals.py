@@ -1,0 +1,85 @@
+"""Finals: what won a race runs on fresh samples beside the best other plan and the rivals, until nobody contradicts."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+
+from collage.confirm.contest import choose
+from collage.deployed.race import Race
+from collage.measure.sequential import HOPELESS, ratio
+from collage.measure.statistics import TIE
+
+#: Finals at most: another one follows where somebody else has won beyond doubt, because that is a choice again.
+_FINALS = 3
+
+
+def run_finals(
+    race: Race,
+    partitions: Mapping[str, float],
+    rivals: Mapping[str, str],
+    run: Callable[[Sequence[str]], Race],
+) -> tuple[str, Race]:
+    """Which plan ships, and the last final: its samples are of after the choice.
+
+    Where a rival is faster beyond doubt than what the race chose, the plan that is this rival's engine alone takes part
+    in another final: the race has misjudged one of the two.
+
+    Parameters
+    ----------
+    race
+        Of the plans.
+    partitions
+        As of `choose`, of those who raced.
+    rivals
+        Name of each rival -> name of the plan that is its engine alone.
+    run
+        Runs entrants by their names for the rounds of a final.
+    """
+    shipped = choose(race, partitions)
+    plans = _finalists(race, shipped)
+    for left in reversed(range(_FINALS)):
+        final = run([*plans, *rivals])
+        winner = choose(final, {name: partitions[name] for name in plans})
+        if left == 0:
+            break
+        if winner != shipped and _is_faster(final, winner, shipped):
+            shipped = winner
+            plans = _finalists(race, winner)
+            continue
+        faster = [rival for rival in rivals if final.samples.get(rival) and _is_faster(final, rival, shipped)]
+        misjudged = [rivals[name] for name in faster if rivals[name] in partitions and rivals[name] not in plans]
+        if not misjudged:
+            break
+        plans = [shipped, *misjudged]
+    return shipped, final
+
+
+def far_behind(rounds: Mapping[str, Sequence[float]]) -> list[str]:
+    """Who leaves a final: only who took `HOPELESS` times as long as another one in every round of two or more. Its
+    samples are reported, so that who is merely slower stays, for the same number of them.
+    """
+    count = max(map(len, rounds.values()))
+    racing = {name: latencies for name, latencies in rounds.items() if len(latencies) == count}
+    fastest = min(racing.values(), key=statistics.median)
+    behind = {name: min(a / b for a, b in zip(took, fastest, strict=True)) for name, took in racing.items()}
+    return [name for name, least in behind.items() if count > 1 and least > HOPELESS]
+
+
+def _finalists(race: Race, shipped: str) -> list[str]:
+    """What ships, and the best other plan, where there is one."""
+    others = [name for name in race.samples if name != shipped and race.samples[name]]
+    return [shipped, *sorted(others, key=lambda name: ratio(*_common(race, name, shipped)).median)[:1]]
+
+
+def _is_faster(race: Race, one: str, other: str) -> bool:
+    """Whether one has won beyond doubt; so has everybody where the other one failed."""
+    if not race.samples.get(other):
+        return True
+    found = ratio(*_common(race, one, other))
+    return found.high < 1.0 and found.median < 1.0 - TIE
+
+
+def _common(race: Race, one: str, other: str) -> tuple[list[float], list[float]]:
+    count = min(len(race.samples[one]), len(race.samples[other]))
+    return race.latencies(one)[:count], race.latencies(other)[:count]
