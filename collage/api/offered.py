@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from collage import plugins
 from collage.accuracy.allowance import Wish
-from collage.annotations.precision import FLOAT32
+from collage.annotations.precision import FLOAT32, LESS_PRECISE
 from collage.api.effort import Effort
 from collage.backends.base import Backend
-from collage.backends.resolve import resolve_on
+from collage.backends.resolve import available_backends, resolve_on
 from collage.cost.estimator import CostEstimator
 from collage.cost.transition import Pair, Transition, completed
 from collage.measure.copies import copy_costs
@@ -104,4 +104,15 @@ def offer(
         for name in available
         if name not in known
     )
-    return Offered(devices, threads, known, chosen, (*passed_over, *left_out))
+    notes = (*passed_over, *left_out, *(_less_precise(devices) if wish is None and backends is None else ()))
+    return Offered(devices, threads, known, chosen, notes)
+
+
+def _less_precise(devices: Sequence[str]) -> Iterator[str]:
+    """That backends of less precision run here, too: who compares with an engine's defaults wonders otherwise."""
+    names = [backend.name for backend in available_backends("cpu", LESS_PRECISE)] if tuple(devices) == ("cpu",) else []
+    if names:
+        yield (
+            f"all is computed in float32; an error budget (--max-error, max_error) allows {', '.join(names)}, too; "
+            "engines left to themselves may use less precision without asking"
+        )

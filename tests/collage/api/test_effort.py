@@ -110,6 +110,7 @@ def test_partition_goes_by_the_effort_and_by_what_is_explicit_before_that(
         return found
 
     monkeypatch.setattr(offered, "resolve_on", lambda wanted, devices, precisions: {})
+    monkeypatch.setattr(offered, "available_backends", lambda device, precisions: [])
     monkeypatch.setattr(partitioner, "offer", offer)
     monkeypatch.setattr(partitioner, "load", stop)
     with pytest.raises(Reached):
