@@ -8,7 +8,7 @@ from typing import Any
 
 from collage import plugins
 from collage.annotations.places import places_of
-from collage.backends.base import Backend
+from collage.backends.base import Backend, split_label
 from collage.compile.build import CompiledExecutable, build, build_untouched
 from collage.compile.rewrite import apply
 from collage.confirm.contest import UNTOUCHED
@@ -124,7 +124,7 @@ class Plan(PlanData, frozen=True, kw_only=True, rename={"backends": "instances"}
         used = {p.backend for p in data.partitions} - {HOST}
         if data.ranges:
             module = with_node_ranges(module, {index: (low, high) for index, low, high in data.ranges})
-        backends = {name: plugins.load("backends", name) for name in sorted(used | set(data.versions))}
+        backends = {name: _loaded(name, data) for name in sorted(used | set(data.versions))}
         plan = cls(**{name: getattr(data, name) for name in data.__struct_fields__}, module=module, backends=backends)
         graph = read_graph(module)
         file.check(plan, graph, source)
@@ -143,3 +143,11 @@ class Plan(PlanData, frozen=True, kw_only=True, rename={"backends": "instances"}
             if not backends[name].availability().available:
                 raise PlanError(f"{source}: the plan uses {name}: {backends[name].availability().reason}")
         return plan
+
+
+def _loaded(name: str, data: PlanData) -> Backend:
+    """The backend of a name, with the libraries that its partitions call."""
+    backend: Backend = plugins.load("backends", name)
+    labels = (label for p in data.partitions if p.backend == name for label, _ in p.composites)
+    called = sorted({split_label(label)[0] for label in labels}) if backend.style == "native" else []
+    return backend.with_libraries(called) if called else backend

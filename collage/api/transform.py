@@ -14,7 +14,7 @@ from typing import Any
 import tvm
 
 from collage.api.partitioner import partition
-from collage.compile.build import register_codegen
+from collage.compile.build import register_codegen, with_called
 
 
 @tvm.transform.module_pass(opt_level=0, name="CollagePartition")
@@ -37,7 +37,7 @@ class CollagePartition:
     def transform_module(self, mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
         """Run the phases on the module's `main`, which is made canonical first."""
         plan = partition(mod, **self.options)
-        for backend in plan.backends.values():
+        for backend in with_called(plan.backends.values()).values():
             if backend.style != "native":
                 register_codegen(backend)
         return plan.partitioned()

@@ -10,12 +10,12 @@ from __future__ import annotations
 import copy
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from collage.annotations.precision import FLOAT32, LESS_PRECISE, UNKNOWN, Range
-from collage.errors import CodegenError
+from collage.errors import CodegenError, PluginError
 from collage.graph.index_set import IndexSet
 from collage.rules.base import PartitionRule
 
@@ -207,6 +207,37 @@ class Backend(ABC):
             The tuning records cannot be written.
         """
 
+    @property
+    def libraries(self) -> Mapping[str, Backend]:
+        """Name -> library backend whose labelled patterns may be part of this one's partitions, which then call its
+        engine (`collage.compile.rewrite.steps`); of native backends only.
+        """
+        return {}
+
+    def with_libraries(self, libraries: Sequence[str | Backend]) -> Backend:
+        """The same with more libraries, names or instances.
+
+        Raises
+        ------
+        PluginError
+            This backend calls none, or not such.
+        """
+        raise PluginError(f"{self.name} calls no libraries: native backends do")
+
+    def library_of(self, label: str) -> tuple[Backend, str]:
+        """The library that a label inside of a partition means, and the label as the library knows it (`split_label`).
+
+        Raises
+        ------
+        CodegenError
+            This backend calls no such library.
+        """
+        name, own = split_label(label)
+        if name not in self.libraries:
+            known = ", ".join(self.libraries) or "none"
+            raise CodegenError(f"{self.name} calls no library for {label}; it was made with: {known}")
+        return self.libraries[name], own
+
     def lowering(self, threads: int) -> Lowering | None:
         """Of native backends: what TVM does with modules that they are part of; None for others."""
         return None
@@ -230,6 +261,14 @@ class Backend(ABC):
 
     def __repr__(self) -> str:
         return f"<Backend {self.name}>"
+
+
+def split_label(label: str) -> tuple[str, str]:
+    """The name of the library that a label inside of a native partition means, and the label as the library knows it:
+    "onednn:conv" is onednn's "conv", and "onednn.conv" without a colon its "onednn.conv".
+    """
+    name, colon, own = label.partition(":")
+    return (name, own) if colon else (label.partition(".")[0], label)
 
 
 def _has_range(ends: Range) -> bool:

@@ -40,6 +40,16 @@ class Lowering(ABC):
         """
 
     @abstractmethod
+    def scheduled(self, module: Any) -> Any:
+        """The same with every kernel scheduled, by its tuning record where it has one.
+
+        Raises
+        ------
+        CodegenError
+            TVM cannot make one kernel of a partition, or cannot schedule it.
+        """
+
+    @abstractmethod
     def lower(self, module: Any, scheduled: bool, graph: bool) -> Any:
         """Everything before code generation of a partitioned module.
 

@@ -21,14 +21,17 @@ from collage.annotations.places import places_of
 from collage.backends.base import Backend
 from collage.backends.lowering import Lowering
 from collage.compile.calls import with_open_results
-from collage.compile.copies import devices_of, owners_of, with_copies
+from collage.compile.copies import Placed, devices_of, owners_of, with_copies
 from collage.compile.deployment import as_metadata, deployment_of
+from collage.compile.elsewhere import native_elsewhere, with_kernels_elsewhere
 from collage.compile.lowering import lowering_of
 from collage.errors import CodegenError, CollageError, last_line
 from collage.files import replacing
 from collage.frontend.values import input_specs, output_specs
 from collage.runtime import engines as runtime_engines
 from collage.runtime import native
+from collage.runtime.blob import pack
+from collage.runtime.engines import weights
 from collage.runtime.model import CompiledModel
 
 
@@ -125,7 +128,7 @@ def build(
     CodegenError
         A backend, or TVM, cannot compile its part; the message says which and why.
     """
-    by_name = {backend.name: backend for backend in backends}
+    by_name = with_called(backends)
     engines = [by_name[name].engine_name for name in codegen_names(partitioned) if by_name[name].makes_blobs]
     device = home or device_of_backends(by_name.values())
     owners = owners_of(partitioned, {name: backend.device for name, backend in by_name.items()})
@@ -139,6 +142,8 @@ def build(
         alone, more["runtime"] = deployment.alone, as_metadata(deployment)
     if len(devices) > 1:
         more["devices"] = devices
+        if native_elsewhere(partitioned, owners, device):
+            engines.append(weights.ENGINE)
     info = _metadata(partitioned, threads, device, more)
     executable = compile_partitioned(
         partitioned,
@@ -208,7 +213,7 @@ def compile_partitioned(
     CodegenError
         A backend, or TVM, cannot compile its part.
     """
-    by_name = {backend.name: backend for backend in backends}
+    by_name = with_called(backends)
     used = codegen_names(module)
     for name in used:
         register_codegen(by_name[name])
@@ -221,10 +226,14 @@ def compile_partitioned(
             # The backends' modules own their weights; TVM would store them a second time.
             module = module.without_attr("const_name_to_constant")
         device = home or device_of_backends(by_name.values())
+
+        def lowering_on(where: str) -> Lowering:
+            return lowering_of(where, threads, [b for b in by_name.values() if b.device == where])
+
         if owners is not None and len(devices_of(owners, device)) > 1:
-            _require_native_at(device, module, owners)
-            module = with_copies(module, owners, device)
-        lowering = lowering_of(device, threads, [b for b in by_name.values() if b.device == device])
+            placed = with_copies(with_kernels_elsewhere(module, owners, device, lowering_on), owners, device)
+            module, carried = placed.module, [*carried, *_weight_modules(placed)]
+        lowering = lowering_on(device)
         graph = graph and all(backend.capturable for backend in inside)
         return _compile(lowering.lower(module, scheduled, graph), lowering, carried)
     except CollageError:
@@ -233,12 +242,30 @@ def compile_partitioned(
         raise CodegenError(f"cannot compile: {last_line(error)}") from error
 
 
-def _require_native_at(home: str, module: Any, owners: Mapping[str, str]) -> None:
-    """Raise CodegenError where a partition that is left for TVM is not at home."""
-    for symbol in module.get_global_vars():
-        device = owners.get(symbol.name_hint, home)
-        if device != home:
-            raise CodegenError(f"{symbol.name_hint} is for {device}; TVM's own kernels are compiled for {home} only")
+def _weight_modules(placed: Placed) -> list[Any]:
+    """What gives the constants of each device."""
+    return [
+        native.engine_module(
+            weights.ENGINE, {symbol: pack({}, {str(i): a for i, a in enumerate(arrays)})}, {"device": device}
+        )
+        for device, (symbol, arrays) in placed.weights.items()
+    ]
+
+
+def with_called(backends: Iterable[Backend]) -> dict[str, Backend]:
+    """Name -> backend, of some backends and of the libraries that these call.
+
+    Raises
+    ------
+    CodegenError
+        Two of one name build different things.
+    """
+    found: dict[str, Backend] = {}
+    for backend in (each for one in backends for each in (one, *one.libraries.values())):
+        other = found.setdefault(backend.name, backend)
+        if other is not backend and other.configuration() != backend.configuration():
+            raise CodegenError(f"two backends called {backend.name}, with other settings, in one network: use one")
+    return found
 
 
 def device_of_backends(backends: Iterable[Backend]) -> str:

@@ -6,13 +6,18 @@ the host lies at home if it is a result, else where the first value that it read
 charges by the same rules.
 
 The device of every value is in its type (`VDevice`), from which TVM's memory planning and virtual machine take it.
+Constants that kernels read on another device than home come from an engine (`collage.runtime.engines.weights`), which
+has brought them there once.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import tvm
 from tvm import relax
 
@@ -43,9 +48,25 @@ def devices_of(owners: Mapping[str, str], home: str) -> tuple[str, ...]:
     return (home, *sorted(set(owners.values()) - {home}))
 
 
-def with_copies(module: Any, owners: Mapping[str, str], home: str) -> Any:
-    """The module with copies where a value is read on another device, and with the device of every value that is not at
-    home in its type.
+@dataclass(frozen=True)
+class Placed:
+    """A module over several devices.
+
+    Attributes
+    ----------
+    module
+        With copies where a value is read on another device, and with the device of every value that is not at home in
+        its type.
+    weights
+        Device -> symbol that gives the constants that are read there, and these.
+    """
+
+    module: Any
+    weights: Mapping[str, tuple[str, list[np.ndarray]]]
+
+
+def with_copies(module: Any, owners: Mapping[str, str], home: str) -> Placed:
+    """Place copies, and constants.
 
     Parameters
     ----------
@@ -65,12 +86,12 @@ def with_copies(module: Any, owners: Mapping[str, str], home: str) -> Any:
         for binding in block.bindings:
             writer.bind(binding.var, binding.value, owners)
     result = writer.brought(main.body.body, home)
-    body = relax.SeqExpr([relax.DataflowBlock(writer.bindings)], result)
+    body = relax.SeqExpr([relax.DataflowBlock([*writer.weight_bindings(), *writer.bindings])], result)
     placed = module.clone()
     written = relax.Function(list(main.params), body, main.ret_ty, is_pure=True).with_attrs(main.attrs)
     placed.update_func(module.get_global_var("main"), written)
     placed.update_global_info("vdevice", [virtual[name] for name in names])
-    return relax.transform.Normalize()(placed)
+    return Placed(relax.transform.Normalize()(placed), writer.weights())
 
 
 class _Writer:
@@ -86,11 +107,13 @@ class _Writer:
         self._copies: dict[tuple[Any, str], Any] = {}
         #: of projections: the tuple and the position; of tuples: their fields
         self._fields: dict[tuple[Any, int], Any] = {}
+        #: device -> constant -> the variable that it is there
+        self._constants: dict[str, dict[Any, Any]] = {}
 
     def bind(self, variable: Any, value: Any, owners: Mapping[str, str]) -> None:
         """Write one binding of `main`."""
         symbol = _symbol(value)
-        if symbol is not None:
+        if symbol is not None and symbol in owners:
             device = owners[symbol]
         elif not isinstance(variable, relax.DataflowVar):
             device = self.home  # a result
@@ -111,6 +134,8 @@ class _Writer:
         if isinstance(value, relax.Var):
             fresh, lies = self.known[value]
             return fresh if lies == device else self._copied(fresh, device)
+        if isinstance(value, tvm.ir.GenericConst) and device != self.home:
+            return self._constant(value, device)
         if isinstance(value, relax.Tuple):
             return relax.Tuple([self.brought(part, device) for part in value.fields])
         if isinstance(value, relax.TupleGetItem):
@@ -120,6 +145,27 @@ class _Writer:
             types = [self._placed(ty, device) for ty in value.ty_args]
             return relax.Call(value.op, arguments, value.attrs, types, ret_ty=self._placed(value.ty, device))
         return value
+
+    def weights(self) -> dict[str, tuple[str, list[np.ndarray]]]:
+        """Device -> symbol that gives the constants that are read there, and these."""
+        return {
+            device: (_weights_symbol(device), [constant.value.numpy() for constant in constants])
+            for device, constants in self._constants.items()
+        }
+
+    def weight_bindings(self) -> Iterator[Any]:
+        """What has to be bound before all else."""
+        for device, constants in self._constants.items():
+            ty = relax.TupleType([variable.ty for variable in constants.values()])
+            packed = relax.DataflowVar(_weights_symbol(device), ty)
+            call = relax.op.call_pure_packed(_weights_symbol(device), ty_args=[ty])
+            yield relax.VarBinding(packed, call)
+            for position, variable in enumerate(constants.values()):
+                yield relax.VarBinding(variable, relax.TupleGetItem(packed, position))
+
+    def _constant(self, value: Any, device: str) -> Any:
+        known = self._constants.setdefault(device, {})
+        return known.setdefault(value, relax.DataflowVar(f"weight{len(known)}", self._placed(value.ty, device)))
 
     def _emit(self, variable: Any, value: Any, device: str) -> Any:
         fresh = type(variable)(variable.name, self._placed(variable.ty, device))
@@ -164,6 +210,8 @@ def _symbol(value: Any) -> str | None:
     if isinstance(value.op, tvm.ir.GlobalVar):
         return str(value.op.name_hint)
     called = value.args[0] if len(value.args) else None
+    if isinstance(called, tvm.ir.GlobalVar):
+        return str(called.name_hint)
     return str(called.global_symbol) if isinstance(called, relax.ExternFunc) else None
 
 
@@ -172,6 +220,10 @@ def _placed(ty: Any, virtual: Any) -> Any:
     if isinstance(ty, relax.TupleType):
         return relax.TupleType([_placed(field, virtual) for field in ty.fields])
     return relax.TensorType(ty.shape, ty.dtype, virtual) if isinstance(ty, relax.TensorType) else ty
+
+
+def _weights_symbol(device: str) -> str:
+    return re.sub(r"\W", "_", f"weights_on_{device}")
 
 
 def _virtual(device: str) -> Any:

@@ -1,14 +1,14 @@
 """One candidate, alone, ready to be loaded and timed.
 
 A candidate that becomes a blob (graph style, and most of library style) is its blob in a file and a small library that
-calls it through the VM; a native one is its kernel in a library, with the weights handed in as arguments; any other is
-the whole exported model. So no weights travel through the compiler, and what is timed is the kernel, or the blob, that
-will ship.
+calls it through the VM; a native one is its kernel in a library, with the weights handed in as arguments, and with the
+blobs of libraries that it calls; any other is the whole exported model. So no weights travel through the compiler, and
+what is timed is the kernel, or the blob, that will ship.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from tvm import relax
 from collage.backends.base import Backend
 from collage.compile.build import Blob, compile_partitioned, write_blob
 from collage.compile.calls import external_call
-from collage.compile.rewrite import Partition, function_type, partition_function
+from collage.compile.rewrite import Body, Partition, function_type, ordered_inputs, ordered_outputs, steps_of
 from collage.cost.estimator import Workload
 from collage.graph.candidates import CandidatePartition
 from collage.graph.dataflow_graph import DataflowGraph
@@ -83,7 +83,7 @@ def prewarm(workloads: Iterable[Workload]) -> None:
         if workload.backend.makes_blobs:
             by_backend.setdefault(workload.backend.name, []).append(workload)
     for own in by_backend.values():
-        own[0].backend.prewarm(_partition(workload)[1].function for workload in own)
+        own[0].backend.prewarm(_steps(workload)[1][0].function for workload in own)
 
 
 def prepare(workload: Workload, directory: Path) -> Preparation:
@@ -95,36 +95,43 @@ def prepare(workload: Workload, directory: Path) -> Preparation:
         The backend cannot take the sub-graph.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    graph, partition = _partition(workload)
+    graph, steps = _steps(workload)
     backend, threads = workload.backend, workload.threads
-    library = str(directory / "candidate.so")
-    device = backend.device
     rounding = max(
         rounding_tolerance(workload.module["main"]), label_tolerance(label for label, _ in workload.composites)
     )
-    tolerance = max(backend.tolerance, rounding)
-    if backend.makes_blobs:
-        blob = write_blob(backend, partition.function, threads, directory)
-        artifact = Artifact(library, blobs=(blob,), device=device, tolerance=tolerance)
-        module = _calling_module(graph, partition, relax.ExternFunc(SYMBOL), {})
-    else:
-        weights = _write_weights(graph, partition, directory) if backend.style == "native" else ()
-        artifact = Artifact(library, weights=weights, device=device, tolerance=tolerance)
-        symbol = relax.GlobalVar(SYMBOL)
-        relax.expr._update_type(symbol, function_type(partition.function))
-        functions = {gv: f for gv, f in workload.module.functions_items() if isinstance(f, tvm.tirx.PrimFunc)}
-        module = _calling_module(graph, partition, symbol, {**functions, symbol: partition.function})
+    blobs: list[Blob] = []
+    callees: list[Any] = []
+    functions: dict[Any, Any] = {}
+    for step in steps:
+        if step.backend.makes_blobs:
+            blobs.append(write_blob(step.backend, step.function, threads, directory))
+            callees.append(relax.ExternFunc(step.symbol))
+            continue
+        callees.append(relax.GlobalVar(step.symbol))
+        relax.expr._update_type(callees[-1], function_type(step.function))
+        functions[callees[-1]] = step.function
+    if functions:
+        functions |= {gv: f for gv, f in workload.module.functions_items() if isinstance(f, tvm.tirx.PrimFunc)}
+    artifact = Artifact(
+        str(directory / "candidate.so"),
+        weights=_write_weights(graph, steps, directory),
+        blobs=tuple(blobs),
+        device=backend.device,
+        tolerance=max(rounding, *(owner.tolerance for owner in (backend, *(step.backend for step in steps)))),
+    )
+    module = _calling_module(graph, list(zip(steps, callees, strict=True)), functions)
     return Preparation(tvm.ir.save_json(module), artifact, backend, threads)
 
 
-def _partition(workload: Workload) -> tuple[DataflowGraph, Partition]:
-    """The graph of a workload's module, and the function that all of it is."""
+def _steps(workload: Workload) -> tuple[DataflowGraph, list[Partition]]:
+    """The graph of a workload's module, and the functions that all of it is."""
     graph = read_graph(workload.module)
     inside = graph.coverable
     order = list(inside)
     composites = tuple((label, IndexSet(order[p] for p in positions)) for label, positions in workload.composites)
     candidate = CandidatePartition(SubGraph(graph, inside), workload.backend.name, composites)
-    return graph, partition_function(graph, candidate, workload.backend, SYMBOL)
+    return graph, steps_of(graph, candidate, workload.backend, SYMBOL)
 
 
 def compile_artifact(preparation: Preparation) -> Artifact:
@@ -135,32 +142,57 @@ def compile_artifact(preparation: Preparation) -> Artifact:
     """
     module = tvm.ir.load_json(preparation.module_json)
     # A candidate is one call: as a CUDA graph it would be timed with what the whole network is launched with once.
-    executable = compile_partitioned(module, [preparation.backend], preparation.threads, graph=False)
+    backends = [preparation.backend, *preparation.backend.libraries.values()]
+    executable = compile_partitioned(module, backends, preparation.threads, graph=False)
     executable.export_library(preparation.artifact.library)
     return preparation.artifact
 
 
-def _write_weights(graph: DataflowGraph, partition: Partition, directory: Path) -> tuple[str, ...]:
+def _write_weights(graph: DataflowGraph, steps: Sequence[Partition], directory: Path) -> tuple[str, ...]:
     paths = []
-    for position, index in enumerate(partition.weights):
+    for position, index in enumerate(_weights(steps)):
         path = directory / f"weight{position}.npy"
         np.save(path, graph.nodes[index].expr.value.numpy())
         paths.append(str(path))
     return tuple(paths)
 
 
-def _calling_module(graph: DataflowGraph, partition: Partition, callee: Any, functions: dict[Any, Any]) -> Any:
-    """A module whose `main` takes the partition's inputs and weights, calls it once, and returns what it gives."""
-    params = [relax.Var(p.name, p.ty) for p in partition.function.params]
-    result_type = partition.function.ret_ty
-    if isinstance(callee, relax.ExternFunc):
-        call = external_call(str(callee.global_symbol), params, result_type)
+def _weights(steps: Sequence[Partition]) -> list[int]:
+    """The constants that steps take as arguments, each once."""
+    return list(dict.fromkeys(index for step in steps for index in step.weights))
+
+
+def _calling_module(graph: DataflowGraph, steps: Sequence[tuple[Partition, Any]], functions: Mapping[Any, Any]) -> Any:
+    """A module whose `main` takes the inputs and weights, calls each step once, and returns what they give.
+
+    Parameters
+    ----------
+    steps
+        Functions, each with the symbol that it is called by.
+    functions
+        Symbol -> function, of those in the module.
+    """
+    whole, body = SubGraph(graph, graph.coverable), Body(graph)
+    params = body.parameters([*ordered_inputs(whole), *_weights([step for step, _ in steps])])
+    outputs = ordered_outputs(whole)
+    for step, callee in steps:
+        call, result = _call(callee, body.arguments([*step.inputs, *step.weights]), step), step.function.ret_ty
+        if len(steps) == 1:  # its tuple, where it gives one, is the result as it is
+            out = relax.Var("output", result)
+            block = relax.DataflowBlock([relax.VarBinding(out, call)])
+            main = relax.Function(params, relax.SeqExpr([block], out), result, is_pure=True)
+            break
+        body.call(call, result, step.outputs, outputs)
     else:
-        call = relax.Call(callee, params)
-    out = relax.Var("output", result_type)
-    body = relax.SeqExpr([relax.DataflowBlock([relax.VarBinding(out, call)])], out)
-    main = relax.Function(params, body, result_type, is_pure=True).with_attr("global_symbol", "main")
+        main = body.close(params, outputs)
+    main = main.with_attr("global_symbol", "main")
     return relax.transform.Normalize()(tvm.IRModule({**functions, relax.GlobalVar("main"): main}))
+
+
+def _call(callee: Any, arguments: Sequence[Any], step: Partition) -> Any:
+    if isinstance(callee, relax.ExternFunc):
+        return external_call(str(callee.global_symbol), arguments, step.function.ret_ty)
+    return relax.Call(callee, list(arguments))
 
 
 def write_arrays(arrays: tuple[np.ndarray, ...], directory: Path, prefix: str) -> tuple[str, ...]:

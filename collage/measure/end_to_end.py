@@ -13,7 +13,14 @@ import tvm
 from tvm import relax
 
 from collage.backends.base import Backend
-from collage.compile.build import Blob, compile_partitioned, compile_untouched, device_of_backends, write_blob
+from collage.compile.build import (
+    Blob,
+    compile_partitioned,
+    compile_untouched,
+    device_of_backends,
+    with_called,
+    write_blob,
+)
 from collage.compile.calls import external_call
 from collage.measure.artifact import Artifact, write_arrays
 from collage.measure.job import Job
@@ -32,7 +39,7 @@ def prepare_plan(partitioned: Any, backends: Sequence[Backend], threads: int, fo
         A backend, or TVM, cannot compile its part.
     """
     folder.mkdir(parents=True)
-    by_name = {backend.name: backend for backend in backends}
+    by_name = with_called(backends)
     blobs: list[Blob] = []
     functions: dict[Any, Any] = {}
     external: dict[str, str] = {}

@@ -2,6 +2,7 @@
 
 from collage.rules.base import OpCallByKindPartitionRule, OpPredicatePartitionRule, PartitionRule, candidate_of
 from collage.rules.combinators import (
+    CalledPartitionRule,
     CompositePartitionRule,
     FilterPartitionRule,
     OnlyValidPartitionRule,
@@ -25,6 +26,7 @@ from collage.rules.trees import graph_rule, library_rule, native_rule
 
 __all__ = [
     "NATIVE_KIND_TABLE",
+    "CalledPartitionRule",
     "CombineByKind",
     "CombinePartitionRule",
     "CombineTupleArguments",

@@ -25,6 +25,21 @@ class CompositePartitionRule(PartitionRule):
 
 
 @dataclass(frozen=True)
+class CalledPartitionRule(PartitionRule):
+    """The candidates of a library's rule, for partitions of another backend that call it: their labels name it."""
+
+    library: str
+    rule: PartitionRule
+
+    def all_candidates(self, graph: DataflowGraph, spec: PartitionSpec) -> list[CandidatePartition]:
+        found = self.rule.all_candidates(graph, spec)
+        return [
+            replace(c, composites=tuple((f"{self.library}:{label}", nodes) for label, nodes in c.composites))
+            for c in found
+        ]
+
+
+@dataclass(frozen=True)
 class PrimitivePartitionRule(PartitionRule):
     """Draws the partition boundary: keeps the candidates that can be a function of their own for an external compiler.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from collage.annotations.opaque import PREFIX
@@ -11,6 +11,7 @@ from collage.graph.kinds import NodeKind, OpKind, ValueKind
 from collage.graph.sub_graph import SubGraph, SubGraphConfig
 from collage.rules.base import OpCallByKindPartitionRule, OpPredicatePartitionRule, PartitionRule
 from collage.rules.combinators import (
+    CalledPartitionRule,
     CompositePartitionRule,
     FilterPartitionRule,
     OnlyValidPartitionRule,
@@ -27,8 +28,13 @@ from collage.rules.regions import RegionPartitionRule
 ONE_RESULT = SubGraphConfig(max_exits=1, allow_taps=False)
 
 
-def native_rule(max_depth: int = 4, max_per_exit: int = 32) -> PartitionRule:
+def native_rule(
+    max_depth: int = 4, max_per_exit: int = 32, called: Mapping[str, PartitionRule] | None = None
+) -> PartitionRule:
     """Native (TVM): OnlyValid(1 exit, no taps, depth) > Combine(kind table, tuples) > OpCallByKind; opaque calls alone.
+
+    With libraries, also the same over Union(OpCallByKind, labelled patterns): kernels and calls of libraries in one
+    partition.
 
     Left out are sub-graphs that the host runs for nothing, and those that read a shape from outside, take a tuple from
     outside apart, or give out a tuple with something in it that they do not compute, or that is in it twice.
@@ -39,12 +45,21 @@ def native_rule(max_depth: int = 4, max_per_exit: int = 32) -> PartitionRule:
         Operators on a path; 0 for no limit.
     max_per_exit
         Fused sub-graphs that end in one operator, smallest first; 0 for no limit.
+    called
+        Library -> rule of its labelled patterns.
     """
     config = SubGraphConfig(max_exits=1, allow_taps=False, max_depth=max_depth)
     begin = UnionPartitionRule(OpCallByKindPartitionRule(), OpPredicatePartitionRule(_is_tuple_node))
     combiners = (*NATIVE_KIND_TABLE, CombineTupleArguments(), CombineTupleProjections())
-    fused = OnlyValidPartitionRule(CombinePartitionRule(begin, combiners, max_depth, 1, max_per_exit), config)
-    return FilterPartitionRule(UnionPartitionRule(fused, OpPredicatePartitionRule(_is_opaque_call)), _is_native_work)
+
+    def fused(begin: PartitionRule) -> PartitionRule:
+        return OnlyValidPartitionRule(CombinePartitionRule(begin, combiners, max_depth, 1, max_per_exit), config)
+
+    found = [fused(begin), OpPredicatePartitionRule(_is_opaque_call)]
+    if called:  # apart from the others, so that they take no places of kernels that call nothing
+        patterns = (CalledPartitionRule(library, rule) for library, rule in called.items())
+        found.append(fused(UnionPartitionRule(begin, *patterns)))
+    return FilterPartitionRule(UnionPartitionRule(*found), _is_native_work)
 
 
 def library_rule(

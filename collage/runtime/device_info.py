@@ -77,14 +77,22 @@ class DeviceInfo:
         return {**asdict(self), "features": list(self.features), "fingerprint": self.fingerprint}
 
 
+def is_host(device: str) -> bool:
+    """Whether a device ("cpu", "cpu:1", "cuda") is a processor of this machine: its calls are over when they return,
+    and the host's clock times them.
+    """
+    return device.partition(":")[0] == "cpu"
+
+
 def describe_device(kind: str = "cpu") -> DeviceInfo:
-    """Describe the device of this kind on this machine.
+    """Describe the device of this kind on this machine; of several CPUs ("cpu:1") all are one and the same.
 
     Raises
     ------
     CollageError
         No device of this kind can be described.
     """
+    kind = kind.partition(":")[0]
     if kind == "cuda":
         return _describe_cuda()
     if kind != "cpu":

@@ -17,7 +17,7 @@ import numpy as np
 
 from estimators.cost_model.backend import SLOPE, BackendModel
 from estimators.cost_model.data.training_set import TrainingSet
-from estimators.cost_model.names import in_int8, model_name
+from estimators.cost_model.names import is_variant, model_name
 from estimators.cost_model.trees import COLUMNS, Trees, parallel_map, tree_inputs
 from estimators.features.batch import FeatureTable
 
@@ -90,8 +90,8 @@ def fit_ratios(
         trees = Trees.fit(inputs, target, weights / weights.mean(), rounds, SLOPE, settings)
         return PairwiseRatio(first, second, trees)
 
-    # Of one structure there are many choices of products in eight bits: they are no pairs.
-    names = sorted(name for name in models if not in_int8(name))
+    # Of one structure there are many choices of labels: they are no pairs.
+    names = sorted(name for name in models if not is_variant(name))
     found = parallel_map(fitted, combinations(names, 2))
     return tuple(each for each in found if each is not None)
 

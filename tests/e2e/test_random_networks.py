@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -63,21 +63,30 @@ class Library(Imagined):
         return library_rule((f"library.{label}", pattern, None) for label, pattern in patterns.items())
 
 
+class Calling(TVMBackend):
+    """TVM's kernels, and calls of the library between them."""
+
+    name = "calling"
+
+
 BACKENDS: dict[str, Backend] = {b.name: b for b in (TVMBackend(), Engine(), Library())}
+MORE: dict[str, Backend] = {**BACKENDS, "calling": Calling(libraries=[Library()])}
 
 
-def problem_of(graph: DataflowGraph, candidates: Sequence[CandidatePartition], seed: int) -> SearchProblem:
+def problem_of(
+    graph: DataflowGraph, candidates: Sequence[CandidatePartition], backends: Mapping[str, Backend], seed: int
+) -> SearchProblem:
     """Random whole costs, so that there are ties; larger candidates are cheaper than their parts in every other one."""
     rng = random.Random(seed)
     power = 1 + seed % 2
     costs = {c: Cost(float(rng.randint(1, 3) + len(c.sub_graph.inside) ** power)) for c in candidates}
-    pairs = [(a, b) for a in BACKENDS for b in BACKENDS if a != b]
+    pairs = [(a, b) for a in backends for b in backends if a != b]
     return SearchProblem(
         graph,
         CandidateSet(candidates),
         CostTable(lambda asked: [costs.setdefault(c, Cost(1.0)) for c in asked]),
         {pair: Transition(float(rng.randint(0, 2))) for pair in pairs},
-        {name: backend.priority for name, backend in BACKENDS.items()},
+        {name: backend.priority for name, backend in backends.items()},
     )
 
 
@@ -87,7 +96,7 @@ def plain(function: Any) -> Any:
 
 
 def numbers(module: Any, graph: DataflowGraph, found: Partitioning, network: Network) -> list[np.ndarray]:
-    partitioned = apply(module, graph, found.candidates, BACKENDS)
+    partitioned = apply(module, graph, found.candidates, MORE)
     for_tvm = tvm.IRModule({gv: plain(f) for gv, f in partitioned.functions_items()})
     executable = compile_partitioned(relax.transform.LambdaLift()(for_tvm), [TVMBackend()], 1, scheduled=False)
     result = relax.VirtualMachine(executable, tvm.cpu())["main"](*(tvm.runtime.tensor(a) for a in network.inputs))
@@ -98,14 +107,15 @@ def check(seed: int) -> None:
     network = random_network(seed)
     module = collage.load(network.module, network.shapes)
     graph = read_graph(module)
-    specs = [PartitionSpec(backend.rule(), name) for name, backend in BACKENDS.items()]
+    backends = BACKENDS if seed % 3 else MORE
+    specs = [PartitionSpec(backend.rule(), name) for name, backend in backends.items()]
     gather_candidates(graph, specs[:1])  # TVM alone covers what TVM alone can run
     candidates = gather_candidates(graph, specs)
-    problem = problem_of(graph, candidates, seed)
+    problem = problem_of(graph, candidates, backends, seed)
     found = DijkstraSearcher(time_limit_s=None).search(problem)
     if len(graph.coverable) <= SMALL and len(candidates) <= FEW:
         assert value(problem, found.candidates) == best_value(problem)
-    for union in coalesced(graph, found, candidates, BACKENDS):
+    for union in coalesced(graph, found, candidates, backends):
         apart = [c for c in found.candidates if c.sub_graph.inside.isdisjoint(union.sub_graph.inside)]
         assert union.sub_graph.is_convex and not has_cycle(graph, [*apart, union])
     for given, expected in zip(numbers(module, graph, found, network), network.outputs, strict=True):

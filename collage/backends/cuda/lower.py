@@ -56,9 +56,7 @@ def lower(
         TVM cannot make one kernel of a partition, or cannot schedule it.
     """
     with target:
-        kernels = one_kernel_per_partition(mod, target)
-        if scheduled:
-            kernels = schedule_kernels(kernels, target, TuningRecords.open(tuning_records))
+        kernels = scheduled_kernels(mod, target, tuning_records) if scheduled else one_kernel_per_partition(mod, target)
         return finish(kernels, target, graph)
 
 
@@ -78,6 +76,12 @@ def one_kernel_per_partition(mod: Any, target: tvm.target.Target) -> Any:
         TVM cannot fuse a partition into one kernel; the message names its operators.
     """
     return fuse_partitions(mod, target, functools.partial(_fuse, target=target))
+
+
+def scheduled_kernels(mod: Any, target: tvm.target.Target, tuning_records: str | None = None) -> Any:
+    """The module with every `Primitive` Relax function replaced by one scheduled PrimFunc; raises as `lower`."""
+    with target:
+        return schedule_kernels(one_kernel_per_partition(mod, target), target, TuningRecords.open(tuning_records))
 
 
 def schedule_kernels(mod: Any, target: tvm.target.Target, records: TuningRecords | None) -> Any:
@@ -112,8 +116,8 @@ def rules() -> list[Any]:
 
 
 def has_threads(func: tvm.tirx.PrimFunc) -> bool:
-    """Whether something in a kernel runs on the device's threads, or it is meant for the host."""
-    if func.attrs and bool(func.attrs.get("tirx.is_host_func", False)):
+    """Whether something in a kernel runs on the device's threads, or it is meant for the host or another device."""
+    if func.attrs and (bool(func.attrs.get("tirx.is_host_func", False)) or "target" in func.attrs):
         return True
     loops: list[Any] = []
     extents: list[Any] = []

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import tvm
 from tvm.support import nvcc
 
-from collage.backends.base import Availability
+from collage.backends.base import Availability, Backend
 from collage.backends.lowering import Lowering
 from collage.backends.tvm.native import NativeBackend
 from collage.runtime.devices import cuda_exists
@@ -40,11 +41,17 @@ class TVMCudaBackend(NativeBackend):
     name: ClassVar[str] = "tvm-cuda"
     device: ClassVar[str] = "cuda"
 
-    def __init__(self, arch: str | None = None, tune_trials: int = 0, tuning_records: str | None = None) -> None:
-        super().__init__(tune_trials, tuning_records)
+    def __init__(
+        self,
+        arch: str | None = None,
+        tune_trials: int = 0,
+        tuning_records: str | None = None,
+        libraries: Sequence[str | Backend] = (),
+    ) -> None:
+        super().__init__(tune_trials, tuning_records, libraries)
         self.arch = arch
 
-    def availability(self) -> Availability:
+    def compiles(self) -> Availability:
         if not tvm.runtime.enabled("llvm"):
             return Availability(False, "this build of TVM has no LLVM code generator for the host side")
         if not cuda_exists():
@@ -85,6 +92,11 @@ class CudaLowering(Lowering):
         from collage.backends.cuda.lower import one_kernel_per_partition
 
         return one_kernel_per_partition(module, self.target)
+
+    def scheduled(self, module: Any) -> Any:
+        from collage.backends.cuda.lower import scheduled_kernels
+
+        return scheduled_kernels(module, self.target, self.tuning_records)
 
     def lower(self, module: Any, scheduled: bool, graph: bool) -> Any:
         from collage.backends.cuda.lower import lower

@@ -24,7 +24,7 @@ class TVMBackend(NativeBackend):
 
     name: ClassVar[str] = "tvm"
 
-    def availability(self) -> Availability:
+    def compiles(self) -> Availability:
         if not _has_llvm():
             return Availability(False, "this build of TVM has no LLVM code generator; install apache-tvm from PyPI")
         return Availability(True)
@@ -51,6 +51,11 @@ class CpuLowering(Lowering):
         from collage.backends.tvm.lower import one_kernel_per_partition
 
         return one_kernel_per_partition(module, self.target)
+
+    def scheduled(self, module: Any) -> Any:
+        from collage.backends.tvm.lower import scheduled_kernels
+
+        return scheduled_kernels(module, self.target, self.tuning_records)
 
     def lower(self, module: Any, scheduled: bool, graph: bool) -> Any:
         from collage.backends.tvm.lower import lower

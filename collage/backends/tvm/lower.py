@@ -50,8 +50,7 @@ def lower(mod: Any, target: tvm.target.Target, tuning_records: str | None = None
         TVM cannot make one kernel of a partition.
     """
     with target:
-        fused = one_kernel_per_partition(mod, target)
-        kernels = schedule_kernels(fused, target, TuningRecords.open(tuning_records)) if scheduled else fused
+        kernels = scheduled_kernels(mod, target, tuning_records) if scheduled else one_kernel_per_partition(mod, target)
         return _finish(kernels, target)
 
 
@@ -92,6 +91,12 @@ def one_kernel_per_partition(mod: Any, target: tvm.target.Target) -> Any:
         TVM cannot fuse a partition into one kernel; the message names its operators.
     """
     return fuse_partitions(mod, target, functools.partial(_fuse, target=target))
+
+
+def scheduled_kernels(mod: Any, target: tvm.target.Target, tuning_records: str | None = None) -> Any:
+    """The module with every `Primitive` Relax function replaced by one scheduled PrimFunc; raises as `lower`."""
+    with target:
+        return schedule_kernels(one_kernel_per_partition(mod, target), target, TuningRecords.open(tuning_records))
 
 
 def schedule_kernels(mod: Any, target: tvm.target.Target, records: TuningRecords | None) -> Any:

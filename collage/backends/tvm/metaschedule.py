@@ -20,6 +20,7 @@ import tvm
 from tvm.s_tir import meta_schedule as ms
 
 from collage.backends.base import Progress
+from collage.backends.tvm.partition import alone, is_primitive
 from collage.backends.tvm.tuning_records import TunedKernel, TuningRecords, kernel_hash, kernel_module
 
 #: Rounds in the comparison of the best record with the untuned kernel.
@@ -100,11 +101,18 @@ def tune_kernels(
     return results
 
 
-def kernels_of(modules: Iterable[Any], one_kernel_per_partition: Callable[[Any], Any]) -> dict[str, Any]:
-    """Structural hash -> tuning workload of every distinct kernel of the modules' native partitions."""
+def kernels_of(modules: Iterable[Any], one_kernel_per_partition: Callable[[Any], Any], backend: str) -> dict[str, Any]:
+    """Structural hash -> tuning workload of every distinct kernel of the native partitions that a backend has in
+    modules.
+    """
     found: dict[str, Any] = {}
     for module in modules:
-        for _, func in one_kernel_per_partition(module).functions_items():
+        own = [
+            symbol
+            for symbol, function in module.functions_items()
+            if is_primitive(function) and function.attrs.get("collage.backend", backend) == backend
+        ]
+        for _, func in one_kernel_per_partition(alone(module, own)).functions_items() if own else ():
             if isinstance(func, tvm.tirx.PrimFunc):
                 workload = kernel_module(func)
                 found.setdefault(kernel_hash(workload), workload)

@@ -4,7 +4,7 @@ partition alone are the kernels that it has in the whole).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tvm
@@ -26,14 +26,14 @@ def fuse_partitions(mod: Any, target: tvm.target.Target, fuse: Callable[[Any], A
     CodegenError
         TVM cannot fuse a partition into one kernel; the message names its operators.
     """
-    primitive = [gv for gv, func in mod.functions_items() if _is_primitive(func)]
+    primitive = [gv for gv, func in mod.functions_items() if is_primitive(func)]
     with target:
         try:
             result = fuse(mod)
         except Exception as error:  # TVM raises what it likes; find the partition and say which one it is
             for gv in primitive:
                 try:
-                    fuse(_alone(mod, gv))
+                    fuse(alone(mod, [gv]))
                 except Exception as cause:
                     operators = ", ".join(operator_names(mod[gv]))
                     raise CodegenError(f"TVM cannot make one kernel of {operators}: {last_line(cause)}") from cause
@@ -61,17 +61,18 @@ def operator_names(function: Any) -> list[str]:
     return names
 
 
-def _is_primitive(func: Any) -> bool:
+def is_primitive(func: Any) -> bool:
+    """Whether a function of a module is a native partition that is no kernel yet."""
     return isinstance(func, relax.Function) and bool(func.attrs) and func.attrs.get("Primitive", 0) == 1
 
 
-def _alone(mod: Any, symbol: tvm.ir.GlobalVar) -> Any:
-    """One function, called by a `main` of its own, with the PrimFuncs that it may call."""
+def alone(mod: Any, symbols: Sequence[tvm.ir.GlobalVar]) -> Any:
+    """Some functions, called by a `main` of their own, with the PrimFuncs that they may call."""
     functions = {gv: func for gv, func in mod.functions_items() if isinstance(func, tvm.tirx.PrimFunc)}
-    builder = relax.BlockBuilder(tvm.IRModule({**functions, symbol: mod[symbol]}))
-    params = [relax.Var(param.name, param.ty) for param in mod[symbol].params]
-    with builder.function("main", params):
+    builder = relax.BlockBuilder(tvm.IRModule({**functions, **{symbol: mod[symbol] for symbol in symbols}}))
+    params = {symbol: [relax.Var(param.name, param.ty) for param in mod[symbol].params] for symbol in symbols}
+    with builder.function("main", [param for own in params.values() for param in own]):
         with builder.dataflow():
-            result = builder.emit_output(relax.Call(symbol, params))
-        builder.emit_func_output(result)
+            results = [builder.emit_output(relax.Call(symbol, params[symbol])) for symbol in symbols]
+        builder.emit_func_output(results[0] if len(results) == 1 else relax.Tuple(results))
     return builder.get()

@@ -31,7 +31,7 @@ def matmul(rows: int = 24) -> Any:
 
 
 def kernels_of(modules: list[Any]) -> dict[str, Any]:
-    return metaschedule.kernels_of(modules, CpuLowering(TARGET).kernels)
+    return metaschedule.kernels_of(modules, CpuLowering(TARGET).kernels, "tvm")
 
 
 def tune(modules: list[Any], folder: str, progress: Any = lambda _: None) -> list[TunedKernel]:
@@ -48,6 +48,7 @@ def run_tuned(module: Any, arrays: list[np.ndarray], folder: str) -> np.ndarray:
 def test_equal_kernels_are_one() -> None:
     assert len(kernels_of([matmul(), matmul()])) == 1
     assert len(kernels_of([matmul(), matmul(16)])) == 2
+    assert not metaschedule.kernels_of([matmul()], CpuLowering(TARGET).kernels, "tvm of another device")
 
 
 @pytest.mark.slow
