@@ -58,7 +58,9 @@ class Replay:
     def __init__(self, model: Any, backends: Mapping[str, Backend], threads: int, records: RecordDatabase) -> None:
         module = load(model)
         self.graph = read_graph(module)
-        self.candidates = gather_candidates(self.graph, [PartitionSpec(b.rule(), n) for n, b in backends.items()])
+        self.candidates = gather_candidates(
+            self.graph, [PartitionSpec(b.partition_rule, n) for n, b in backends.items()]
+        )
         factory = WorkloadFactory(module, self.graph, backends, threads)
         self.workload = {c: factory.of(c) for c in self.candidates if c.backend != HOST}
         different = list(dict.fromkeys(self.workload.values()))

@@ -63,7 +63,7 @@ def run_placed(model: onnx.ModelProto, inputs: Sequence[np.ndarray]) -> list[np.
     expected = ReferenceRun(module, graph, 1, given).outputs
     if not graph.coverable:
         return expected
-    rules = {name: backend.rule() for name, backend in backends.items()}
+    rules = {name: backend.partition_rule for name, backend in backends.items()}
     candidates = gather_candidates(graph, [PartitionSpec(rule, name) for name, rule in rules.items()])
     return _shipped(module, graph, candidates, backends, given, expected)
 

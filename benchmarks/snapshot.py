@@ -124,7 +124,7 @@ def on_cuda(name: str) -> dict[str, Any]:
     found = {}
     for backend_name in _CUDA:
         settings = {"arch": "sm_90"} if backend_name in ("tvm-cuda", "cutlass") else {}
-        rule = plugin("backends", backend_name, **settings).rule()
+        rule = plugin("backends", backend_name, **settings).partition_rule
         candidates = rule.all_candidates(graph, PartitionSpec(rule, backend_name))
         described = [(str(c.sub_graph.inside), [(la, str(n)) for la, n in c.composites]) for c in candidates]
         found[backend_name] = [len(described), digest(described)]

@@ -114,7 +114,7 @@ def belongings_of(
 
 def enumerate_candidates(graph: DataflowGraph, backends: Mapping[str, Backend]) -> CandidateSet:
     """Phases 1 and 2 of the partitioner."""
-    return gather_candidates(graph, [PartitionSpec(backend.rule(), name) for name, backend in backends.items()])
+    return gather_candidates(graph, [PartitionSpec(backend.partition_rule, name) for name, backend in backends.items()])
 
 
 def key_of(workload: Workload) -> Key:

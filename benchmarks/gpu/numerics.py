@@ -121,7 +121,7 @@ def largest(backend: Backend, case: str, dtype: str, folder: Path, most: int) ->
     try:
         module = collage.load(CASES[case](dtype), device="cuda")
         graph = read_graph(module)
-        rule = backend.rule()
+        rule = backend.partition_rule
         factory = WorkloadFactory(module, graph, {backend.name: backend}, 1, known)
         workloads = dict.fromkeys(map(factory.of, rule.all_candidates(graph, PartitionSpec(rule, backend.name))))
     except CollageError as error:

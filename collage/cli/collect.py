@@ -11,7 +11,7 @@ import typer
 
 from collage.annotations.precision import BF16, INT8
 from collage.cli.exits import guarded
-from collage.cli.options import Device, Records, Verbose, parse_names
+from collage.cli.options import Device, Devices, Records, Verbose, parse_names
 from collage.cli.terminal import quiet
 
 #: Hours of measuring should not be in anybody's way; on a machine that is idle otherwise it changes no latency.
@@ -70,6 +70,7 @@ def collect(
     seed: Annotated[int, typer.Option(help="Of what is drawn.")] = 0,
     backends: _Backends = None,
     device: Device = "cpu",
+    devices: Devices = None,
     threads: _Threads = None,
     model: _CostModel = None,
     precisions: _Precisions = None,
@@ -80,6 +81,7 @@ def collect(
         raise typer.BadParameter("name a network (MODEL.onnx), or blocks to be designed (--designed N)")
     names = parse_names(backends, "--backends")
     kinds = parse_names(families, "--families")
+    places = parse_names(devices, "--devices") or [device]
     less = parse_names(precisions, "--precisions") or []
     if wrong := sorted(set(less) - {BF16, INT8}):
         raise typer.BadParameter(f"--precisions takes {BF16} and {INT8}, not {', '.join(wrong)}")
@@ -97,9 +99,9 @@ def collect(
         from collage.records import default_path
 
         path = records or default_path()
-        chosen = configured_backends(names, path, 0, device)
+        chosen = configured_backends(names, path, 0, *places)
         if names is None:
-            chosen += [backend.name for backend in available_backends(device, less)]
+            chosen += [backend.name for place in places for backend in available_backends(place, less)]
         found = run(
             models or [],
             chosen,
@@ -110,7 +112,7 @@ def collect(
             budget_s=budget,
             seed=seed,
             threads=threads,
-            device=device,
+            devices=places,
             model=model,
             precisions=less,
             reporter=ProgressBar(terminal),

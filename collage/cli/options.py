@@ -59,6 +59,14 @@ Html = Annotated[
     Path | None, typer.Option(metavar="FILE.html", help="Also write the summary as a web page.", show_default=False)
 ]
 Device = Annotated[str, typer.Option(metavar="cpu|cuda", help="What networks are to run on.")]
+Devices = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME,NAME,...",
+        help="Several devices, inputs and results on the first, as cuda,cpu; by default --device alone.",
+        show_default=False,
+    ),
+]
 Verbose = Annotated[bool, typer.Option("--verbose", help="Show what the libraries print, and tracebacks.")]
 
 

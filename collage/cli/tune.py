@@ -15,6 +15,7 @@ from collage.cli.exits import guarded
 from collage.cli.options import (
     Batches,
     Device,
+    Devices,
     Html,
     Model,
     Output,
@@ -75,14 +76,7 @@ def tune(
     output: Output,
     backends: _Backends = None,
     device: Device = "cpu",
-    devices: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME,NAME,...",
-            help="Several devices, inputs and results on the first, as cuda,cpu; by default --device alone.",
-            show_default=False,
-        ),
-    ] = None,
+    devices: Devices = None,
     searcher: Annotated[str, typer.Option(help="How covers are searched.")] = "dijkstra",
     effort: Annotated[
         str, typer.Option(metavar="quick|normal|thorough", help="How long finding the plan may take.")
@@ -246,19 +240,23 @@ def configured_backends(
     """
     from collage.backends.resolve import available_backends
     from collage.errors import CollageError
-    from collage.runtime.devices import KINDS
+    from collage.runtime.devices import KINDS, kind_and_index
 
-    for name in (device, *others):
-        if name not in KINDS:
-            raise CollageError(f"--device is {' or '.join(KINDS)}, not {name!r}")
-    native = native_backend(device, tuning_folder(records, device), tune_trials)
-    called = {native.name, native.name.removesuffix(f"-{device}")}
-    chosen = list(names) if names is not None else [b.name for b in available_backends(device, precisions)]
-    if names is None:  # TVM's own kernels are of the first device
-        chosen += [b.name for other in others for b in available_backends(other, precisions) if b.style != "native"]
-    if tune_trials and not called & set(chosen):
-        raise CollageError(f"--tune-trials is for TVM's kernels: add {native.name} to --backends")
-    return [native if name in called else name for name in chosen]
+    places = (device, *others)
+    for place in places:
+        if kind_and_index(place)[0] not in KINDS:
+            raise CollageError(f"--device is {' or '.join(KINDS)}, not {place!r}")
+    natives = {place: native_backend(place, tuning_folder(records, place), tune_trials) for place in places}
+    tuned: dict[str, Backend] = {}
+    for place, native in natives.items():
+        if native.device == place:  # of further CPUs there is none
+            tuned.setdefault(native.name, native)
+            if names is not None:  # a short name means the first device that it is of
+                tuned.setdefault(native.name.removesuffix(f"-{place}"), native)
+    chosen = names if names is not None else [b.name for p in places for b in available_backends(p, precisions)]
+    if tune_trials and not tuned.keys() & set(chosen):
+        raise CollageError(f"--tune-trials is for TVM's kernels: add {natives[device].name} to --backends")
+    return [tuned.get(name, name) for name in chosen]
 
 
 def native_backend(device: str, tuning_records: Path, tune_trials: int = 0) -> Backend:

@@ -25,13 +25,13 @@ from collage import plugins
 from collage.accuracy.calibration import calibrated
 from collage.annotations.precision import FLOAT32, INT8
 from collage.backends.base import Backend
-from collage.backends.resolve import resolve_backends
+from collage.backends.resolve import resolve_on
 from collage.collect.blocks.families import Family, draw_network, families_named
 from collage.collect.outliers import Observation, better, outliers
 from collage.collect.sampling import Alternatives, by_group, draw_candidates, draw_variants, in_int8, likeliest
 from collage.collect.variants import extents_of, skeleton
 from collage.cost.cost import Cost
-from collage.cost.estimator import CostEstimator, Workload
+from collage.cost.estimator import CostEstimator, Workload, estimates
 from collage.frontend import load
 from collage.graph.from_relax import read_graph
 from collage.interrupt import interruptible, resumable
@@ -97,6 +97,7 @@ def collect(
     seed: int = 0,
     threads: int | None = None,
     device: str = "cpu",
+    devices: Sequence[str] | None = None,
     model: str | Path | None = None,
     precisions: Collection[str] = (),
     reporter: Reporter | None = None,
@@ -125,6 +126,8 @@ def collect(
         Number of threads of the deployment; None is all processors of this process.
     device
         What the workloads run on, "cpu" or "cuda".
+    devices
+        Several of them, such as ["cuda", "cpu"]; networks are in the layout of the first one. None is `device` alone.
     model
         A cost model's file; variants are drawn more often where it is unsure or wrong.
     precisions
@@ -148,9 +151,10 @@ def collect(
     configure_threads(threads)
     with interruptible(), RecordDatabase(records) as database, closing(reporter), resumable(database.path):
         kinds = families_named(families)
-        chosen = resolve_backends(backends, device, (FLOAT32, *precisions))
+        places = tuple(devices or [device])
+        chosen = resolve_on(backends, places, (FLOAT32, *precisions))
         candidates_of = functools.partial(
-            _candidates, backends=chosen, device=device, threads=threads, seed=seed, int8=INT8 in precisions
+            _candidates, backends=chosen, device=places[0], threads=threads, seed=seed, int8=INT8 in precisions
         )
         learned = None if model is None else plugins.load("estimators", "learned", model=model)
         measuring = _Measuring(database, budget_s, reporter)
@@ -172,7 +176,9 @@ def collect(
                 variants = likeliest(pool, own, wanted, learned, measuring.cached, rng)
                 complete = measuring.all(variants)
         if models and complete:  # with them, searches can be replayed
-            transition_costs(list(chosen.values()), threads, database, reporter)
+            for place in places:
+                own_backends = [backend for backend in chosen.values() if backend.device == place]
+                transition_costs(own_backends, threads, database, reporter)
         blocks = 0
         for start in range(0, designed, _BLOCKS):
             if not complete or measuring.time_is_up:
@@ -196,7 +202,7 @@ def _candidates(
         module = calibrated(module, graph, [reference])
         graph = read_graph(module)
     factory = WorkloadFactory(module, graph, backends, threads, reference.values)
-    specs = [PartitionSpec(backend.rule(), name) for name, backend in backends.items()]
+    specs = [PartitionSpec(backend.partition_rule, name) for name, backend in backends.items()]
     found = [candidate for spec in specs for candidate in spec.candidates(graph)]
     if int8:
         found += [labelled for c in found for labelled in in_int8(c, backends[c.backend])]
@@ -307,7 +313,8 @@ class _Measuring:
         return unknown
 
     def _measure(self, workloads: Sequence[Workload]) -> list[Cost]:
-        costs = self._measured_by(self._database).estimate(workloads)
+        found = estimates(self._measured_by(self._database), workloads)
+        costs = [found[workload] for workload in workloads]
         self._measured += len(workloads)
         self._invalid += sum(cost.is_invalid for cost in costs)
         self._remember(workloads, costs)
@@ -317,7 +324,7 @@ class _Measuring:
         """A second measurement, past the records that know the first; of the two the better converged one counts."""
         self._repeated += len(workloads)
         with tempfile.TemporaryDirectory(prefix="collage-") as folder, RecordDatabase(Path(folder) / "r.db") as second:
-            self._measured_by(second).estimate(workloads)
+            estimates(self._measured_by(second), workloads)
             for record in second.matching(kind="candidate"):
                 first = self._database.get(record.key)
                 self._database.put(record)

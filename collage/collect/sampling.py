@@ -18,7 +18,7 @@ from collage.annotations.precision import INT8
 from collage.backends.base import Backend
 from collage.collect.variants import propose, skeleton, vary
 from collage.cost.cost import Cost
-from collage.cost.estimator import CostEstimator, Workload
+from collage.cost.estimator import CostEstimator, Workload, estimates
 from collage.graph.candidates import CandidatePartition
 from collage.graph.from_relax import read_graph
 from collage.graph.index_set import IndexSet
@@ -91,7 +91,7 @@ def whole_workloads(module: Any, backends: Mapping[str, Backend], threads: int) 
     found = [
         candidate
         for name, backend in backends.items()
-        for candidate in PartitionSpec(backend.rule(), name).candidates(graph)
+        for candidate in PartitionSpec(backend.partition_rule, name).candidates(graph)
         if candidate.sub_graph.inside == graph.coverable
     ]
     return list(dict.fromkeys(factory.of(candidate) for candidate in found))
@@ -123,10 +123,10 @@ def likeliest(
 
 
 def by_group(estimator: CostEstimator, groups: Sequence[Alternatives]) -> Iterator[list[Cost]]:
-    """The costs of each group, asked for in one batch."""
-    costs = iter(estimator.estimate([w for alternatives in groups for w in alternatives]) if groups else [])
+    """The costs of each group, asked for in one batch for each device."""
+    costs = estimates(estimator, (w for alternatives in groups for w in alternatives)) if groups else {}
     for alternatives in groups:
-        yield [next(costs) for _ in alternatives]
+        yield [costs[w] for w in alternatives]
 
 
 def _weights(
@@ -135,7 +135,9 @@ def _weights(
     """How unsure the model is of a variant, plus how wrong it is, on average, on sources of the same operators."""
     flat = [workload for alternatives in sources for workload in alternatives]
     errors: dict[str, list[float]] = defaultdict(list)
-    for workload, predicted, measured in zip(flat, learned.estimate(flat), cached.estimate(flat), strict=True):
+    predictions, measurements = estimates(learned, flat), estimates(cached, flat)
+    for workload in flat:
+        predicted, measured = predictions[workload], measurements[workload]
         if predicted.is_finite and measured.is_finite and min(predicted.seconds, measured.seconds) > 0:
             errors[skeleton(workload.description)].append(abs(math.log(predicted.seconds / measured.seconds)))
     weights = []

@@ -271,6 +271,20 @@ class ErrorReport:
     networks: int
 
 
+def by_device(workloads: Iterable[Workload]) -> list[list[Workload]]:
+    """The workloads of each device: an estimator is asked for one device at a time."""
+    found: dict[str, list[Workload]] = {}
+    for workload in workloads:
+        found.setdefault(workload.backend.device, []).append(workload)
+    return list(found.values()) or [[]]
+
+
+def estimates(estimator: CostEstimator, workloads: Iterable[Workload]) -> dict[Workload, Cost]:
+    """The cost of each different workload, of whatever devices."""
+    groups = by_device(dict.fromkeys(workloads))
+    return {w: cost for own in groups for w, cost in zip(own, estimator.estimate(own), strict=True)}
+
+
 def device_kind(workloads: Sequence[Workload]) -> str:
     """The kind of device that workloads run on, one for all; "cpu" when there are none."""
     return workloads[0].backend.device if workloads else "cpu"

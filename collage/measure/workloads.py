@@ -15,7 +15,7 @@ from tvm import relax
 from collage.backends.base import Backend
 from collage.compile.rewrite import extract, ordered_inputs, ordered_outputs
 from collage.cost.cost import Cost
-from collage.cost.estimator import CostEstimator, Samples, Workload
+from collage.cost.estimator import CostEstimator, Samples, Workload, by_device, estimates
 from collage.graph.candidates import CandidatePartition
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.description import describe_type, describe_value, structure_hash
@@ -132,11 +132,8 @@ class WorkloadCosts:
     def costs(self, candidates: Sequence[CandidatePartition]) -> list[Cost]:
         """The estimator's cost of each."""
         workloads = [self.workload(candidate) for candidate in candidates]
-        unique = list(dict.fromkeys(workloads))
-        costs = {
-            w: cost for own in _by_device(unique) for w, cost in zip(own, self.estimator.estimate(own), strict=True)
-        }
-        self.asked.update(unique)
+        costs = estimates(self.estimator, workloads)
+        self.asked.update(costs)
         self.unknown.update({w: cost.reason for w, cost in costs.items() if cost.is_unknown})
         return [costs[w] for w in workloads]
 
@@ -153,20 +150,12 @@ class WorkloadCosts:
         workloads = [self.workload(candidate) for candidate in candidates]
         unique = list(dict.fromkeys(workloads))
         by_workload: dict[Workload, tuple[float, float]] = {}
-        for own in _by_device(unique):
+        for own in by_device(unique):
             bounds = self.estimator.bounds(own)
             if bounds is None:
                 return None
             by_workload.update(zip(own, bounds, strict=True))
         return [by_workload[w] for w in workloads]
-
-
-def _by_device(workloads: Sequence[Workload]) -> list[list[Workload]]:
-    """The workloads of each device: an estimator is asked for one device at a time."""
-    found: dict[str, list[Workload]] = {}
-    for workload in workloads:
-        found.setdefault(workload.backend.device, []).append(workload)
-    return list(found.values()) or [[]]
 
 
 def _parameters(ty: Any, types: list[Any]) -> list[Any]:

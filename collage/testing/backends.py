@@ -102,7 +102,7 @@ class BackendConformance(ABC):
         backend = self.make()
         for name, build_it in self.networks.items():
             graph = Subject(build_it()).graph
-            found = backend.rule().all_candidates(graph, PartitionSpec(backend.rule(), backend.name))
+            found = PartitionSpec(backend.partition_rule, backend.name).candidates(graph)
             assert len(set(found)) == len(found), f"{name}: a candidate was found twice"
             for c in found:
                 assert c.backend == backend.name and c.sub_graph.graph is graph
@@ -221,8 +221,7 @@ class Subject:
 
 def claims(backend: Backend, subject: Subject) -> list[CandidatePartition]:
     """What the backend would take of a network."""
-    rule = backend.rule()
-    return rule.all_candidates(subject.graph, PartitionSpec(rule, backend.name))
+    return PartitionSpec(backend.partition_rule, backend.name).candidates(subject.graph)
 
 
 def _in_int8(backend: Backend, subject: Subject) -> list[CandidatePartition]:

@@ -34,7 +34,7 @@ class CorruptedBackend(Backend):
         return f"{self.original.version()} corrupted"
 
     def rule(self) -> PartitionRule:
-        return self.original.rule()
+        return self.original.partition_rule
 
     def engine_blob(self, function: Any) -> bytes:
         return self.original.engine_blob(function)
