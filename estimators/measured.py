@@ -32,7 +32,7 @@ from collage.measure.reference import ReferenceRun
 from collage.measure.runner import Measurement, Runner
 from collage.progress import Reporter
 from collage.records import Record, RecordDatabase, key_of
-from collage.runtime.device_info import describe_device
+from collage.runtime.device_info import describe_device, is_host
 from collage.runtime.threads import default_threads
 from estimators.cached import CachedEstimator
 
@@ -217,7 +217,7 @@ class _DeviceEstimator(CostEstimator):
             The machine is to blame that a probe was not built: candidates would be timed in other conditions.
         """
         known = self.bench.warm_ups
-        backends = {w.backend.name: w.backend for w in workloads if w.backend.device == "cpu"}
+        backends = {w.backend.name: w.backend for w in workloads if is_host(w.backend.device)}
         new = [backend for name, backend in backends.items() if name not in known]
         folder = self.bench.folder / f"warm-ups{len(known)}"
         for (name, _), built in build_probes(new, workloads[0].threads, folder, jobs, self.timeout_s).items():

@@ -50,6 +50,7 @@ from collage.measure.workloads import WorkloadCosts, WorkloadFactory
 from collage.planned.data import PlanRound
 from collage.planned.decided import (
     planned_accuracy,
+    planned_copies,
     planned_frontier,
     planned_partitions,
     planned_ranges,
@@ -59,6 +60,7 @@ from collage.progress import Reporter
 from collage.records import RecordDatabase
 from collage.rules.base import PartitionSpec
 from collage.rules.gather import gather_candidates
+from collage.runtime.device_info import is_host
 from collage.runtime.threads import configure_threads, default_threads
 from collage.search import CostTable, LatencyTable, Searcher, SearchProblem
 from collage.search.phase import fewest_partitions, greedy_loss, search
@@ -161,8 +163,8 @@ def partition(
     configure_threads(threads)
     effort = Effort.of(effort)
     correction_rounds = effort.correction_rounds if correction_rounds is None else correction_rounds
-    if len(devices) > 1:  # what a copy takes is counted with the partition before it, and charged by itself
-        correction_rounds = 0
+    if len(devices) > 1 and not all(map(is_host, devices)):
+        correction_rounds = 0  # an accelerator's clock does not tell what the host takes beside it
     with interruptible(), RecordDatabase(records) as database, closing(reporter), resumable(database.path):
         search_with: Searcher = plugins.load("searchers", searcher, **searcher_parameters or {})
         wish = Wish.of(
@@ -228,7 +230,9 @@ def partition(
             )
             contest = None
             if confirm_end_to_end:
-                contest = Contest(network, chosen, database, runner, rivals_of(onnx_file(model, runner.folder), device))
+                contest = Contest(
+                    network, chosen, database, runner, rivals_of(onnx_file(model, runner.folder), devices)
+                )
             within, loss = None, math.nan
             if grant is None:
                 with estimate_with.session():
@@ -244,6 +248,7 @@ def partition(
             network=network,
             choice=decision.choice,
             partitions=planned_partitions(decision, costs),
+            copies=planned_copies(decision),
             transitions=planned_transitions(transitions, {c.backend for c in decision.searched.candidates}),
             backends=chosen,
             versions={name: backend.version() for name, backend in chosen.items()},

@@ -74,8 +74,8 @@ def resolve_on(
     Parameters
     ----------
     wanted
-        Names or instances; None is every backend that is available here. TVM's own kernels are compiled for the first
-        device, so native backends of the others are passed over.
+        Names or instances; a name of which several devices have a variant stands for that of the first one. None is
+        every backend that is available here.
     devices
         Names; inputs and results are on the first one.
     precisions
@@ -84,21 +84,15 @@ def resolve_on(
     Raises
     ------
     PluginError, BackendUnavailableError
-        As of `resolve_backends`; also where a native backend that was asked for is not of the first device.
+        As of `resolve_backends`.
     """
     home, *others = devices
     if not others:
         return resolve_backends(wanted, home, precisions)
     if wanted is None:
-        found = [b for d in devices for b in available_backends(d, precisions) if d == home or b.style != "native"]
+        found = [b for d in devices for b in available_backends(d, precisions)]
     else:
         found = [_of_devices(b, devices) for b in wanted]
-    for backend in found:
-        if backend.style == "native" and backend.device in others:
-            raise BackendUnavailableError(
-                f"backend {backend.name} compiles for {backend.device}: TVM's own kernels are of the first device only "
-                f"({home}); name {backend.device} first, or leave the backend out"
-            )
     elsewhere = [b for b in found if b.device not in devices]
     if elsewhere:
         raise BackendUnavailableError(

@@ -247,7 +247,8 @@ class Contest:
         """
         if placement is None or latency > _WATCHED * fastest:
             return (), ()
-        if self.runner.device == "cpu" and _partitions(placement) == 1 and latency > _LONG_S:
+        on_one_device = {backend.device for backend in self.backends} == {"cpu"}
+        if on_one_device and _partitions(placement) == 1 and latency > _LONG_S:
             return (latency,), ()
         self.runner.reporter.step(f"watching {name}", 0)
         watched = self.runner.watch(placement) or Watched((), ())

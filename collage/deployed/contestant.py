@@ -35,6 +35,7 @@ from collage.errors import last_line
 from collage.measure.check import wrong_numbers
 from collage.measure.framing import receive, send
 from collage.measure.helper import channels, run_and_exit
+from collage.runtime.device_info import is_host
 
 if TYPE_CHECKING:
     from collage.measure.clock import Clock
@@ -78,7 +79,7 @@ class Server:
         import collage.runtime
 
         model = self._model = collage.runtime.load(self._request.path)
-        if self._request.device != "cpu":
+        if not is_host(self._request.device):
             from collage.measure.clock import clock_of
 
             self._clock = clock_of(self._request.device)

@@ -31,7 +31,7 @@ from collage.measure.artifact import write_arrays
 from collage.measure.faults import is_scarcity
 from collage.measure.protocol import Protocol
 from collage.measure.rounding import rounding_tolerance
-from collage.measure.watching import Parts
+from collage.measure.watching import COPY, Parts
 from collage.progress import Reporter
 
 #: How the names of partitions begin (`collage.compile.rewrite.apply`).
@@ -236,7 +236,7 @@ def partition_seconds(parts: Parts, placement: Sequence[CandidatePartition]) -> 
     those of the placement.
 
     What else the virtual machine calls is counted with the partition before it (with the first one, if there is none
-    before).
+    before). Copies between devices are charged by themselves (`collage.search.crossings`), and left out.
     """
     count = sum(candidate.backend != HOST for candidate in placement)
     seconds: list[float] = []
@@ -244,6 +244,8 @@ def partition_seconds(parts: Parts, placement: Sequence[CandidatePartition]) -> 
     for symbol, elapsed in parts:
         if symbol.startswith(_PARTITION):
             seconds.append(elapsed)
+        elif symbol == COPY:
+            continue
         elif seconds:
             seconds[-1] += elapsed
         else:

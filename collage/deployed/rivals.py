@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from collage.errors import CollageError
+from collage.runtime.device_info import is_host
 
 Call = Callable[[], Sequence[Any]]
 
@@ -50,9 +51,9 @@ class Rival:
         return hashlib.sha256(self.path.read_bytes()).hexdigest()
 
 
-def rivals_of(path: Path | None, device: str) -> list[Rival]:
-    """The rivals that can run a file here; none without a file, and none on an accelerator."""
-    if path is None or device != "cpu":
+def rivals_of(path: Path | None, devices: Sequence[str]) -> list[Rival]:
+    """The rivals that can run a file on one of the devices; none without a file, and none on accelerators alone."""
+    if path is None or not any(map(is_host, devices)):
         return []
     found = ((engine, _version(engine)) for engine in ENGINES)
     return [Rival(engine, path, number) for engine, number in found if number]

@@ -26,6 +26,7 @@ from collage.measure import device_events, instrument
 from collage.measure.protocol import DeviceProtocol, Protocol
 from collage.measure.statistics import Summary
 from collage.runtime.cuda.device import open_nvml
+from collage.runtime.device_info import is_host
 
 if TYPE_CHECKING:
     from collage.measure.instrument import Span
@@ -204,7 +205,7 @@ class DeviceClock(Clock):
 @cache
 def clock_of(device: str) -> Clock:
     """The clock of a kind of device, one for all artifacts."""
-    return HostClock() if device == "cpu" else DeviceClock()
+    return HostClock() if is_host(device) else DeviceClock()
 
 
 def sm_frequency() -> float | None:

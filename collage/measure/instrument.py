@@ -39,7 +39,7 @@ def load_library() -> None:
 
 
 def spans(vm: Any, run: Callable[[], Any]) -> list[Span]:
-    """The calls that the VM makes while `run` runs, in order; its own builtins are left out."""
+    """The calls that the VM makes while `run` runs, in order; of its own builtins copies to other devices alone."""
     load_library()
     vm.set_instrument(_function("stopwatch")())
     _function("reset")()

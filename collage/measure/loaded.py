@@ -15,6 +15,7 @@ from collage.measure.artifact import Artifact
 from collage.measure.clock import clock_of
 from collage.measure.protocol import Protocol
 from collage.runtime import engines
+from collage.runtime.device_info import is_host
 from collage.runtime.devices import device_of, download, upload
 
 
@@ -43,7 +44,7 @@ class LoadedArtifact:
         library = tvm.runtime.load_module(artifact.library)
         self.vm = VirtualMachine(library, device)
         self.inputs = inputs
-        self.pristine = [tensor.copyto(device) for tensor in inputs] if artifact.device != "cpu" else []
+        self.pristine = [tensor.copyto(device) for tensor in inputs] if not is_host(artifact.device) else []
         self._arguments = [*inputs, *(upload(np.load(path), device) for path in artifact.weights)]
         self._main = self.vm["main"]
         self.warm_up = warm_up

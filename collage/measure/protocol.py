@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from collage.runtime.device_info import DeviceInfo
+from collage.runtime.device_info import DeviceInfo, is_host
 
 
 @dataclass(frozen=True)
@@ -101,6 +101,6 @@ _TRANSITIONS: dict[str, Any] = {
 
 def transition_protocol(device: str) -> Protocol:
     """How transitions are timed on a kind of device."""
-    if device != "cpu":
+    if not is_host(device):
         return DeviceProtocol(**_TRANSITIONS)
     return Protocol(weights="hot", evict_bytes=0, **_TRANSITIONS)

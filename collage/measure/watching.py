@@ -19,6 +19,8 @@ from collage.runtime.devices import device_of, upload
 #: The calls of a virtual machine in their order: symbol, and median seconds from its beginning to the next one's (of
 #: the last one, to its end).
 Parts = tuple[tuple[str, float], ...]
+#: What it calls for a copy to another device.
+COPY = "vm.builtin.to_device"
 #: What TVM's virtual machine calls for a run of calls that is a CUDA graph (`relax.transform.RewriteCUDAGraph`).
 _CAPTURE = "vm.builtin.cuda_graph.run_or_capture"
 _INVOKE = "vm.builtin.invoke_closure"

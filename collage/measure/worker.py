@@ -24,6 +24,7 @@ from collage.measure.job import Begin, Done, Event, Failed, Job, Ready, Retired,
 from collage.measure.loaded import LoadedArtifact, WarmUps, identity
 from collage.measure.protocol import Protocol
 from collage.measure.statistics import converged
+from collage.runtime.device_info import is_host
 from collage.runtime.devices import device_of, upload
 from collage.runtime.native import load_library
 from collage.runtime.threads import configure_threads
@@ -89,7 +90,7 @@ def run(job: Job, warm_ups: WarmUps, emit: Send, repeats: Repeats | None = None)
             took, problem = (0.0, None) if same is not None else _checked(loaded, job, expected, artifact.tolerance)
             if problem is None:
                 emit(Begin(i, "timing"))
-                if job.device != "cpu":  # the first run put kernels on the device, and let engines choose
+                if not is_host(job.device):  # the first run put kernels on the device, and let engines choose
                     begin = time.perf_counter()
                     loaded.run()
                     took = time.perf_counter() - begin
@@ -106,7 +107,7 @@ def run(job: Job, warm_ups: WarmUps, emit: Send, repeats: Repeats | None = None)
     sampled, conditions = _sample_calmly(ready, first, job, emit, repeats)
     after = clock.frequency()
     for i, timed in sampled.items():
-        reason = timed.reason if job.device == "cpu" else remark(timed.reason, timed.samples, before, after)
+        reason = timed.reason if is_host(job.device) else remark(timed.reason, timed.samples, before, after)
         emit(Timed(i, tuple(timed.samples), reason, conditions))
 
 
@@ -131,7 +132,7 @@ def _sample_calmly(
     def take() -> dict[int, Sampled]:
         return sample(ready, first, job.protocol, job.threads, emit)
 
-    return repeats.calmest(take) if repeats is not None and job.device == "cpu" and ready else (take(), Conditions())
+    return repeats.calmest(take) if repeats is not None and is_host(job.device) and ready else (take(), Conditions())
 
 
 @dataclass

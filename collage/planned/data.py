@@ -47,6 +47,11 @@ class PlannedPartition(msgspec.Struct, frozen=True):
         return sum(len(nodes) for label, nodes in self.composites if label == INT8)
 
     @property
+    def called(self) -> tuple[str, ...]:
+        """The libraries that it calls between its kernels (`collage.compile.rewrite.steps`)."""
+        return tuple(sorted({label.partition(":")[0] for label, _ in self.composites if ":" in label}))
+
+    @property
     def margin(self) -> float:
         """How much slower, relatively, the runner-up is; NaN when there is none."""
         return self.runner_up_cost.seconds / self.cost.seconds - 1.0 if self.cost.seconds > 0 else float("nan")
@@ -66,6 +71,31 @@ class PlannedTransition(msgspec.Struct, frozen=True):
     producer: str
     consumer: str
     transition: Transition
+
+
+class PlannedCopy(msgspec.Struct, frozen=True):
+    """A value that is copied to another device in every call.
+
+    Attributes
+    ----------
+    node
+        Its index in the canonical module's dataflow graph.
+    operator
+        What gives it; "input" for an input of the network.
+    source, target
+        Devices.
+    nbytes
+        Bytes of the value.
+    seconds
+        What the search charged.
+    """
+
+    node: int
+    operator: str
+    source: str
+    target: str
+    nbytes: int
+    seconds: float
 
 
 class PlanRound(msgspec.Struct, frozen=True, rename={"searched": "searched_s", "isolated": "isolated_s"}):
@@ -201,6 +231,8 @@ class PlanData(
         Between the backends of the searched plan; () in older files.
     partitions
         Of the plan that ships, in execution order; () when TVM's own build ships.
+    copies
+        Between its devices, where there are several.
     accuracy
         How it keeps an error budget; None where none was granted.
     frontier
@@ -226,6 +258,7 @@ class PlanData(
     notes: tuple[str, ...] = ()
     transitions: tuple[PlannedTransition, ...] = ()
     partitions: tuple[PlannedPartition, ...]
+    copies: tuple[PlannedCopy, ...] = ()
     accuracy: PlannedAccuracy | None = None
     frontier: tuple[PlannedPoint, ...] = ()
     ranges: tuple[tuple[int, float, float], ...] = ()

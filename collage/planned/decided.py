@@ -15,8 +15,9 @@ from collage.cost.cost import Cost
 from collage.cost.transition import Pair, Transition
 from collage.graph.candidates import HOST, CandidatePartition
 from collage.graph.dataflow_graph import DataflowGraph
+from collage.graph.kinds import NodeKind
 from collage.measure.workloads import WorkloadCosts
-from collage.planned.data import PlannedAccuracy, PlannedPartition, PlannedPoint, PlannedTransition
+from collage.planned.data import PlannedAccuracy, PlannedCopy, PlannedPartition, PlannedPoint, PlannedTransition
 from collage.search import Partitioning
 
 
@@ -52,6 +53,24 @@ def planned_partitions(decision: Decision, costs: WorkloadCosts) -> tuple[Planne
             )
         )
     return tuple(planned)
+
+
+def planned_copies(decision: Decision) -> tuple[PlannedCopy, ...]:
+    """The copies between devices of what ships, in execution order."""
+    crossings, graph = decision.problem.crossings, decision.problem.graph
+    if crossings is None or decision.shipped is None:
+        return ()
+    return tuple(
+        PlannedCopy(
+            node=node,
+            operator="input" if graph.nodes[node].kind is NodeKind.INPUT else graph.nodes[node].op,
+            source=source,
+            target=target,
+            nbytes=graph.nodes[node].size,
+            seconds=crossings.copy_seconds(graph, (source, target, node)),
+        )
+        for source, target, node in crossings.placed(graph, decision.shipped.candidates)
+    )
 
 
 def planned_accuracy(within: Within) -> PlannedAccuracy:

@@ -48,7 +48,7 @@ def to_dict(data: PlanData) -> dict[str, Any]:
         del fields["transitions"]
     if not data.inputs:
         del fields["inputs"]
-    for name in ("accuracy", "frontier", "ranges"):
+    for name in ("accuracy", "copies", "frontier", "ranges"):
         if not fields[name]:
             del fields[name]
     return {"format": FORMAT, "version": VERSION, **fields}

@@ -28,7 +28,7 @@ class PartitionRow:
     positions
         Where they stand among the partitions, in execution order, from 1.
     backend
-        Who runs them, and how many products of it are in eight bits.
+        Who runs them, which libraries it calls, and how many products of it are in eight bits.
     operators
         Shortened, for people.
     cost
@@ -86,7 +86,7 @@ def partition_rows(plan: PlanData, width: int = 48) -> list[PartitionRow]:
         rows.append(
             PartitionRow(
                 positions=tuple(position + 1 for position in positions),
-                backend=f"{first.backend}, {first.int8} int8" if first.int8 else first.backend,
+                backend=_backend_text(first),
                 operators=shorten(first.operators, width),
                 cost=first.cost,
                 share=len(positions) * first.cost.seconds / total if total > 0 else math.nan,
@@ -97,12 +97,47 @@ def partition_rows(plan: PlanData, width: int = 48) -> list[PartitionRow]:
     return rows
 
 
+def _backend_text(partition: PlannedPartition) -> str:
+    int8 = f", {partition.int8} int8" if partition.int8 else ""
+    called = f", calls {' and '.join(partition.called)}" if partition.called else ""
+    return f"{partition.backend}{called}{int8}"
+
+
 def _identity(partition: PlannedPartition) -> object:
     labels = tuple(label for label, _ in partition.composites)
     return (
         *(partition.backend, partition.operators, labels, partition.int8, partition.runner_up),
         *(repr(partition.cost), repr(partition.runner_up_cost)),  # as texts: an unknown cost differs from itself
     )
+
+
+#: Of the table of copies between devices: names, and whether cells are numbers.
+COPY_COLUMNS = (
+    ("from", False),
+    ("to", False),
+    ("value", False),
+    ("each, bytes", True),
+    ("each, ms", True),
+    ("times", True),
+)
+
+
+def copy_rows(plan: PlanData) -> list[tuple[str, ...]]:
+    """The cells of that table: equal copies together, in the order of their first appearance."""
+    counted = Counter((c.source, c.target, c.operator, c.nbytes, c.seconds) for c in plan.copies)
+    return [
+        (source, target, short_name(op), f"{size:,}", f"{seconds * 1e3:.4g}", f"×{times}" if times > 1 else "")
+        for (source, target, op, size, seconds), times in counted.items()
+    ]
+
+
+def copies_text(plan: PlanData) -> str:
+    """How many copies there are, of how many bytes, and what they take; "" where there are none."""
+    if not plan.copies:
+        return ""
+    size, seconds = sum(c.nbytes for c in plan.copies), sum(c.seconds for c in plan.copies)
+    count = f"{len(plan.copies)} {'copy' if len(plan.copies) == 1 else 'copies'}"
+    return f"Between devices: {count}, {size:,} bytes, {seconds * 1e3:.4g} ms in the sum"
 
 
 def host_operators(plan: PlanData) -> str:

@@ -12,8 +12,11 @@ from collage.graph.candidates import HOST
 from collage.planned.data import PlanData
 from collage.report.accuracy import FRONTIER_COLUMNS, accuracy_text, frontier_rows
 from collage.report.facts import (
+    COPY_COLUMNS,
     SHAPE_COLUMNS,
     contestant_rows,
+    copies_text,
+    copy_rows,
     host_operators,
     milliseconds,
     partition_rows,
@@ -89,9 +92,18 @@ def _sections(plan: PlanData) -> list[str]:
             for host in [host_operators(plan)]
             if host
         ),
+        *_copies(plan),
         *(f"<p>Note: {escape(note)}</p>" for note in plan.notes),
         f"<p>{escape(_provenance(plan))}</p>",
     ]
+
+
+def _copies(plan: PlanData) -> list[str]:
+    if not plan.copies:
+        return []
+    numbers = [i for i, (_, right) in enumerate(COPY_COLUMNS) if right]
+    table = _table([name for name, _ in COPY_COLUMNS], copy_rows(plan), numbers)
+    return [f"<p>{escape(copies_text(plan))}</p>", table]
 
 
 def _accuracy(plan: PlanData) -> list[str]:

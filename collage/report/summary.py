@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich import box
 from rich.console import Console, Group, RenderableType
@@ -14,8 +14,11 @@ from collage.confirm.contest import SEARCHED
 from collage.planned.data import PlanData, PlanRound
 from collage.report.accuracy import FRONTIER_COLUMNS, accuracy_text, frontier_rows
 from collage.report.facts import (
+    COPY_COLUMNS,
     SHAPE_COLUMNS,
     contestant_rows,
+    copies_text,
+    copy_rows,
     host_operators,
     milliseconds,
     partition_rows,
@@ -52,7 +55,9 @@ def render(*plans: PlanData) -> RenderableType:
     """The summary as something that rich prints."""
     if len(plans) == 1:
         return Group(*_parts(plans[0]))
-    return Group(_shape_table(plans), *(part for plan in plans for part in _titled_parts(plan)))
+    return Group(
+        _table(SHAPE_COLUMNS, map(shape_row, plans)), *(part for plan in plans for part in _titled_parts(plan))
+    )
 
 
 def _titled_parts(plan: PlanData) -> Iterator[RenderableType]:
@@ -61,12 +66,13 @@ def _titled_parts(plan: PlanData) -> Iterator[RenderableType]:
     yield from _parts(plan)
 
 
-def _shape_table(plans: Sequence[PlanData]) -> Table:
+def _table(columns: Iterable[tuple[str, bool]], rows: Iterable[Sequence[str]]) -> Table:
+    """With these columns, each a name and whether cells are numbers."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for name, right in SHAPE_COLUMNS:
+    for name, right in columns:
         table.add_column(name, justify="right" if right else "left", overflow="fold")
-    for plan in plans:
-        table.add_row(*map(Text, shape_row(plan)))
+    for row in rows:
+        table.add_row(*map(Text, row))
     return table
 
 
@@ -82,6 +88,10 @@ def _parts(plan: PlanData) -> Iterator[RenderableType]:
     host = host_operators(plan)
     if host:
         yield Text(f"On the virtual machine, without a kernel: {host}")
+    if plan.copies:
+        yield Text("")
+        yield Text(copies_text(plan), style="bold")
+        yield _table(COPY_COLUMNS, copy_rows(plan))
     yield Text("")
     yield Text("The whole, in ms", style="bold")
     yield _whole_table(plan)
@@ -93,7 +103,7 @@ def _parts(plan: PlanData) -> Iterator[RenderableType]:
         yield Text("Within the error budget", style="bold")
         yield Text(accuracy_text(plan.accuracy))
         if plan.frontier:
-            yield _frontier_table(plan)
+            yield _table(FRONTIER_COLUMNS, frontier_rows(plan))
     yield Text("")
     yield Text(verdict(plan), style="bold green")
     for note in plan.notes:
@@ -191,15 +201,6 @@ def _contestant_table(plan: PlanData) -> Table:
         style = "bold green" if row.remark == "ships" else ""
         cells = (row.name, milliseconds(row.latency), seconds_text(row.percentile), ratio, interval, row.remark)
         table.add_row(*(Text(cell) for cell in cells), style=style)
-    return table
-
-
-def _frontier_table(plan: PlanData) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for name, right in FRONTIER_COLUMNS:
-        table.add_column(name, justify="right" if right else "left", overflow="fold")
-    for row in frontier_rows(plan):
-        table.add_row(*map(Text, row))
     return table
 
 

@@ -46,12 +46,13 @@ def test_a_file_of_other_inputs_is_refused(engine: str, product: Path) -> None:
 
 
 def test_rivals_need_a_file_and_the_cpu(product: Path) -> None:
-    assert {rival.engine for rival in rivals_of(product, "cpu")} <= set(ENGINES)
-    assert rivals_of(None, "cpu") == [] and rivals_of(product, "cuda") == []
+    assert {rival.engine for rival in rivals_of(product, ["cpu"])} <= set(ENGINES)
+    assert rivals_of(None, ["cpu"]) == [] and rivals_of(product, ["cuda"]) == []
+    assert rivals_of(product, ["cuda", "cpu"]) == rivals_of(product, ["cpu"])
 
 
 def test_a_rival_of_another_file_is_another_one(product: Path) -> None:
-    (first, *_) = rivals_of(product, "cpu")
+    (first, *_) = rivals_of(product, ["cpu"])
     before = first.digest
     product.write_bytes(product.read_bytes() + b"\x00")
     assert first.digest != before

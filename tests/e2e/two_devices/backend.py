@@ -1,4 +1,4 @@
-"""The backend of a second device for tests, "cpu:1"."""
+"""The backends of a second device for tests, "cpu:1": an engine, and TVM's own kernels."""
 
 from __future__ import annotations
 
@@ -8,9 +8,17 @@ from typing import Any, ClassVar
 from tvm import relax
 
 from collage.backends.base import Availability, Backend, Style
+from collage.backends.tvm.backend import TVMBackend
 from collage.rules import PartitionRule
 from collage.rules.trees import graph_rule
 from tests.e2e.two_devices.engine import FUNCTIONS
+
+
+class SecondNative(TVMBackend):
+    """TVM's own kernels on the second device."""
+
+    name: ClassVar[str] = "second-tvm"
+    device: ClassVar[str] = "cpu:1"
 
 
 class SecondDevice(Backend):
