@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -14,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 _ROOT = Path(__file__).resolve().parents[2]
+#: How the line that ends a stage ends.
+_STAGE = re.compile(r" in \d+ (s|min|h)\b")
 
 
 class TuningError(Exception):
@@ -58,17 +61,21 @@ class Tuned:
         From start to end of the process: time to a plan.
     plan
         The plan's file, parsed.
+    stages
+        What the command said of each stage that took a second or more, such as "costing candidates: 80 in 31 s".
     """
 
     library: Path
     seconds: float
     plan: Mapping[str, Any]
+    stages: Sequence[str] = ()
 
     @property
     def facts(self) -> dict[str, Any]:
         """What a report holds, JSON-ready."""
         return {
             "seconds": round(self.seconds, 1),
+            "stages": list(self.stages),
             "choice": self.plan.get("choice"),
             "ships": ships(self.plan),
             "estimator": self.plan.get("estimator"),
@@ -125,4 +132,5 @@ def tune(
     if done.returncode:
         last = (done.stderr.strip() or done.stdout.strip()).splitlines()[-5:]
         raise TuningError(f"tuning {model.name} ended with status {done.returncode}: {' | '.join(last)}")
-    return Tuned(library, seconds, json.loads(plan.read_text()))
+    stages = [line for line in done.stderr.splitlines() if _STAGE.search(line)]
+    return Tuned(library, seconds, json.loads(plan.read_text()), stages)
