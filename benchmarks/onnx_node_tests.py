@@ -1,6 +1,6 @@
 """The ONNX project's own node tests, run through Collage on one backend at a time.
 
-    python -m benchmarks.onnx_node_tests --backend openvino [--match REGEX] [--show wrong,error]
+    python -m benchmarks.onnx_node_tests --backend openvino [--match REGEX] [--part 0/3] [--out FILE]
 
 Each test is a model of one operator with inputs and expected outputs. A test is loaded by `collage.load`. On the `tvm`
 backend TVM compiles the module; on a graph backend the exporter and the engine run it, if the backend's predicate takes
@@ -17,14 +17,19 @@ loudly); wrong (accepted, and the result differs); crash (the process died).
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import re
 import subprocess
 import sys
+import tempfile
+import threading
 import warnings
+import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -258,33 +263,78 @@ def _close(got: np.ndarray, want: np.ndarray, rtol: float, atol: float) -> bool:
     )
 
 
-def run_all(backend: str, names: Sequence[str], time_limit_s: float = 900.0) -> list[Outcome]:
-    """Run tests in worker processes; a worker that dies costs the test that killed it, and the next one goes on."""
-    outcomes: list[Outcome] = []
-    waiting = list(names)
-    while waiting:
-        command = [sys.executable, "-m", "benchmarks.onnx_node_tests", "--worker", "--backend", backend]
-        try:
-            done = subprocess.run(
-                command, input="\n".join(waiting), capture_output=True, text=True, timeout=time_limit_s, check=False
-            )
-            text, ended = done.stdout, f"exit status {done.returncode}: {done.stderr.strip()[-200:]}"
-        except subprocess.TimeoutExpired as expired:
-            text = expired.stdout.decode() if isinstance(expired.stdout, bytes) else (expired.stdout or "")
-            ended = "time limit"
-        reported = [Outcome(**json.loads(line)) for line in text.splitlines() if line.startswith('{"name"')]
-        outcomes += reported
-        waiting = waiting[len(reported) :]
-        if waiting:
-            outcomes.append(Outcome(waiting.pop(0), "crash", ended))
-    return outcomes
+def part_of(names: Sequence[str], index: int, count: int) -> list[str]:
+    """One of `count` parts of the tests. A test stays in its part whatever tests come or go."""
+    return [name for name in names if zlib.crc32(name.encode()) % count == index]
+
+
+def run_all(backend: str, names: Sequence[str], time_limit_s: float = 300.0, kept: Path | None = None) -> list[Outcome]:
+    """Run tests in worker processes. A worker that dies, or says nothing for `time_limit_s`, costs the test that it was
+    at, and another one goes on.
+
+    Parameters
+    ----------
+    kept
+        A file of outcomes, one a line, to which new ones are appended. Tests that are in it are not run again.
+    """
+    known: dict[str, Outcome] = {}
+    if kept is not None and kept.exists():
+        known = {outcome.name: outcome for outcome in map(_outcome, kept.read_text().splitlines())}
+    waiting = [name for name in names if name not in known]
+    with kept.open("a") if kept is not None else contextlib.nullcontext() as file:
+        while waiting:
+            for outcome in _of_worker(backend, waiting, time_limit_s):
+                known[outcome.name] = outcome
+                if file is not None:
+                    print(_line(outcome), file=file, flush=True)
+            waiting = [name for name in waiting if name not in known]
+    return [known[name] for name in names]
+
+
+def _of_worker(backend: str, names: Sequence[str], time_limit_s: float) -> Iterator[Outcome]:
+    """What one worker reports; of a test at which it ends, that it crashed."""
+    command = [sys.executable, "-m", "benchmarks.onnx_node_tests", "--worker", "--backend", backend]
+    left = iter(names)
+    with (
+        tempfile.TemporaryFile("w+", errors="replace") as errors,
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True) as worker,
+    ):
+        assert worker.stdin is not None and worker.stdout is not None
+        worker.stdin.write("\n".join(names))
+        worker.stdin.close()
+        while True:
+            limit = threading.Timer(time_limit_s, worker.kill)
+            limit.start()
+            line = worker.stdout.readline()
+            limit.cancel()
+            if line.startswith(_REPORT) and line.endswith("\n"):
+                yield _outcome(line)
+                next(left)
+            elif not line:
+                break
+        status = worker.wait()
+        errors.seek(0)
+        for name in left:
+            yield Outcome(name, "crash", f"exit status {status}: {errors.read().strip()[-200:]}")
+            return
+
+
+_REPORT = '{"name"'
+
+
+def _line(outcome: Outcome) -> str:
+    return json.dumps(asdict(outcome))
+
+
+def _outcome(line: str) -> Outcome:
+    return Outcome(**json.loads(line))
 
 
 def _worker(backend: str) -> None:
     wanted = sys.stdin.read().split()
     cases = {case.name: case for case in node_tests()}
     for name in wanted:
-        print(json.dumps(asdict(run_test(cases[name], backend))), flush=True)
+        print(_line(run_test(cases[name], backend)), flush=True)
 
 
 def reason_class(outcome: Outcome) -> str:
@@ -304,17 +354,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point; exit status 1 when a result is wrong or a process died, or the goal is not reached."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--backend", choices=BACKENDS, required=True)
-    parser.add_argument("--every", type=int, default=1, help="only every Nth test")
+    parser.add_argument("--part", default="0/1", help="K/N: one of N equal parts, K from 0")
     parser.add_argument("--match", default="", help="only tests whose name matches this regular expression")
     parser.add_argument("--show", default="wrong,crash,error", help="outcomes to list one by one")
+    parser.add_argument("--out", type=Path, help="keep outcomes in this file; tests that are in it are not run again")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.worker:
         import_tvm_without_torch()
         _worker(options.backend)
         return 0
-    names = [case.name for case in node_tests() if re.search(options.match, case.name)][:: options.every]
-    outcomes = run_all(options.backend, names)
+    index, count = map(int, options.part.split("/"))
+    names = part_of([case.name for case in node_tests() if re.search(options.match, case.name)], index, count)
+    outcomes = run_all(options.backend, names, kept=options.out)
     for outcome in outcomes:
         if outcome.outcome in options.show.split(","):
             print(f"{outcome.outcome:11s} {outcome.name}: {outcome.reason}")

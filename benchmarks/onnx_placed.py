@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -46,7 +47,6 @@ def run_placed(model: onnx.ModelProto, inputs: Sequence[np.ndarray]) -> list[np.
         It cannot be loaded, nothing covers it, or nothing that covers it gives right numbers.
     """
     import collage
-    from collage import plugins
     from collage.graph.from_relax import read_graph
     from collage.measure.reference import ReferenceRun
     from collage.rules.base import PartitionSpec
@@ -57,8 +57,7 @@ def run_placed(model: onnx.ModelProto, inputs: Sequence[np.ndarray]) -> list[np.
         warnings.simplefilter("ignore")
         module = collage.load(model, shapes)
     graph = read_graph(module)
-    loaded = {name: plugins.load("backends", name) for name in BACKENDS}
-    backends = {name: backend for name, backend in loaded.items() if backend.availability().available}
+    backends = _available()
     given = [array for array in inputs]
     expected = ReferenceRun(module, graph, 1, given).outputs
     if not graph.coverable:
@@ -66,6 +65,14 @@ def run_placed(model: onnx.ModelProto, inputs: Sequence[np.ndarray]) -> list[np.
     rules = {name: backend.partition_rule for name, backend in backends.items()}
     candidates = gather_candidates(graph, [PartitionSpec(rule, name) for name, rule in rules.items()])
     return _shipped(module, graph, candidates, backends, given, expected)
+
+
+@cache
+def _available() -> dict[str, Any]:
+    from collage import plugins
+
+    loaded = {name: plugins.load("backends", name) for name in BACKENDS}
+    return {name: backend for name, backend in loaded.items() if backend.availability().available}
 
 
 def _shipped(
@@ -76,7 +83,6 @@ def _shipped(
     inputs: Sequence[np.ndarray],
     expected: Sequence[np.ndarray],
 ) -> list[np.ndarray]:
-    from collage import plugins
     from collage.compile.build import build
     from collage.compile.rewrite import apply
     from collage.cost.cost import Cost
@@ -85,6 +91,7 @@ def _shipped(
     from collage.measure.check import wrong_numbers
     from collage.measure.protocol import Protocol
     from collage.search import CostTable, SearchProblem
+    from searchers.dijkstra import DijkstraSearcher
 
     invalid: dict[Any, str] = {}
     reason = ""
@@ -95,7 +102,7 @@ def _shipped(
 
         priorities = {name: position for position, name in enumerate(BACKENDS)}
         problem = SearchProblem(graph, candidates, CostTable(estimate), {}, priorities)
-        chosen = plugins.load("searchers", "dijkstra").search(problem).candidates
+        chosen = DijkstraSearcher().search(problem).candidates
         used = {name: backends[name] for name in sorted({c.backend for c in chosen} - {HOST})}
         try:
             compiled = build(apply(module, graph, chosen, backends), used.values(), threads=1)

@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from benchmarks.onnx_node_tests import Outcome, compare, node_tests, run_all
+from benchmarks.onnx_node_tests import Outcome, compare, goal_report, node_tests, part_of, run_all
 
 pytestmark = pytest.mark.long
 
@@ -39,10 +41,34 @@ def test_tvm_on_a_sample(names: list[str]) -> None:
     assert_nothing_wrong(run_all("tvm", sample), sample, least_passed=0.5)
 
 
+@pytest.mark.timeout(1500)
+def test_a_third_as_collage_places_it(names: list[str]) -> None:
+    """All CPU backends together; `--backend collage` runs all of them."""
+    lines, reached = goal_report(run_all("collage", part_of(names, 0, 3)))
+    assert reached, "\n".join(lines)
+
+
+def test_a_test_at_which_the_worker_ends_is_told_and_the_next_one_runs(tmp_path: Path) -> None:
+    """Outcomes are kept in a file, and tests that are in it are not run again."""
+    kept = tmp_path / "outcomes.jsonl"
+    outcomes = run_all("onnxruntime", ["test_abs", "no_such_test", "test_neg"], kept=kept)
+    assert [outcome.outcome for outcome in outcomes] == ["pass", "crash", "pass"]
+    assert "KeyError: 'no_such_test'" in outcomes[1].reason
+    assert len(kept.read_text().splitlines()) == 3
+    assert run_all("no such backend", ["test_neg", "no_such_test"], kept=kept) == [outcomes[2], outcomes[1]]
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_tvm_on_every_node_test(names: list[str]) -> None:
-    assert_nothing_wrong(run_all("tvm", names, time_limit_s=1500), names, least_passed=0.5)
+    assert_nothing_wrong(run_all("tvm", names), names, least_passed=0.5)
+
+
+def test_every_test_is_in_one_part_and_stays_there(names: list[str]) -> None:
+    parts = [part_of(names, index, 3) for index in range(3)]
+    assert sorted(name for part in parts for name in part) == sorted(names)
+    assert min(map(len, parts)) > len(names) / 4
+    assert part_of(parts[1][:5], 1, 3) == parts[1][:5]
 
 
 def test_a_wrong_result_is_told_from_a_right_one() -> None:

@@ -27,7 +27,8 @@ from collage.errors import CollageError, FrontendError, UnsupportedOperatorError
 from collage.frontend.onnx.adapt import adapt
 from collage.frontend.onnx.converters import CONVERTERS
 from collage.frontend.onnx.file import OnnxSource, check_model, describe_node, read_tensor
-from collage.frontend.onnx.node import EVALUATED, Node, evaluate
+from collage.frontend.onnx.inference import extents
+from collage.frontend.onnx.node import EVALUATED, Node, bind_attributes, evaluate
 from collage.frontend.onnx.opaque import Deferred, OpaquePart, is_of_tensors, may_be_opaque, result_types
 from collage.frontend.shapes import Shape, bind_shapes, declared_onnx_inputs
 from collage.frontend.values import OUTPUT_NAMES, constant, dtype_of, static_shape, value_of
@@ -91,7 +92,7 @@ class _Importer:
                 with self._builder.dataflow():
                     self._nodes(graph.node, scope)
                     outputs = [self._lookup(value.name, scope, f"output '{value.name}'") for value in graph.output]
-                    outputs = self._with_dependent(outputs)
+                    outputs = self._with_dependent(outputs, graph.output)
                     result = self._builder.emit_output(outputs[0] if len(outputs) == 1 else relax.Tuple(outputs))
                 self._builder.emit_func_output(result)
         except BaseException:
@@ -244,13 +245,16 @@ class _Importer:
         """The outputs of a node whose shapes depend on data: it joins the part that has all of these."""
         return list(self._dependent.add(node, self._reader(node, scope), self._opsets(scope)))
 
-    def _with_dependent(self, outputs: list[Any]) -> list[Any]:
-        """The network's outputs; those of the part whose shapes depend on data as results of one opaque node."""
-        wanted = list(dict.fromkeys(value for value in outputs if isinstance(value, Deferred)))
+    def _with_dependent(self, outputs: list[Any], declared: Iterable[onnx.ValueInfoProto]) -> list[Any]:
+        """The network's outputs; those of the part whose shapes depend on data as results of one opaque node, with the
+        ranks that the network declares where they do not follow.
+        """
+        given = ((v, extents(info.type.tensor_type)) for v, info in zip(outputs, declared, strict=True))
+        wanted = {value: shape for value, shape in given if isinstance(value, Deferred)}
         if not wanted:
             return outputs
-        function = self._dependent.function(wanted)
-        types = result_types(self._dependent.first, function, self._dependent.operands)
+        function = self._dependent.function(list(wanted))
+        types = result_types(self._dependent.first, function, self._dependent.operands, list(wanted.values()))
         if any(ty.ndim < 0 for ty in types):
             first = describe_node(self._dependent.first)
             raise UnsupportedOperatorError(f"{first}: the rank of an output that follows from it depends on data")
@@ -340,7 +344,7 @@ class _Importer:
         inner = _Scope(_opset(function.opset_import, scope.opset))
         inner.values.update(zip(function.input, inputs, strict=False))
         attributes = {attribute.name: attribute for attribute in (*function.attribute_proto, *node.attribute)}
-        self._nodes((_bind_attributes(inside, attributes) for inside in function.node), inner)
+        self._nodes((bind_attributes(inside, attributes) for inside in function.node), inner)
         wanted = zip(function.output, node.output, strict=False)
         return [self._lookup(formal, inner, describe_node(node)) if actual else None for formal, actual in wanted]
 
@@ -355,22 +359,6 @@ class _Importer:
         raise FrontendError(
             f"{reader} reads '{name}', which is no input, no stored tensor and no earlier node's output"
         )
-
-
-def _bind_attributes(node: NodeProto, actual: Mapping[str, onnx.AttributeProto]) -> NodeProto:
-    """A node of a function body with its references to the function's attributes resolved; absent ones are left out."""
-    bound = NodeProto()
-    bound.CopyFrom(node)
-    del bound.attribute[:]
-    for attribute in node.attribute:
-        if not attribute.ref_attr_name:
-            bound.attribute.append(attribute)
-        elif attribute.ref_attr_name in actual:
-            renamed = onnx.AttributeProto()
-            renamed.CopyFrom(actual[attribute.ref_attr_name])
-            renamed.name = attribute.name
-            bound.attribute.append(renamed)
-    return bound
 
 
 def _opset(imports: Iterable[onnx.OperatorSetIdProto], default: int = 1) -> int:

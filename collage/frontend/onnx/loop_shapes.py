@@ -13,16 +13,20 @@ import numpy as np
 import onnx
 from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-Shapes = list[list[int | None] | None]
+from collage.frontend.onnx.inference import Extents, extents, inferred
+
+Shapes = list[Extents | None]
 
 
-def loop_shapes(function: FunctionProto, model: ModelProto) -> Shapes | None:
+def loop_shapes(function: FunctionProto, model: ModelProto, subject: str) -> Shapes | None:
     """The shapes of a function's results, one `Loop`; None where a state changes its shape.
 
     Parameters
     ----------
     model
         Of the function alone: its inputs with their types, and the constants that are known.
+    subject
+        What the loop is called, for the log.
     """
     loop = function.node[0]
     body = next(attribute.g for attribute in loop.attribute if attribute.name == "body")
@@ -30,9 +34,9 @@ def loop_shapes(function: FunctionProto, model: ModelProto) -> Shapes | None:
     types = {value.name: value.type.tensor_type for value in model.graph.input}
     types |= {name: _type(array) for name, array in constants.items()}
     states = [types[name] for name in loop.input[2:]]
-    found = _of_body(body, states, model, types)
-    first = [_extents(state) for state in states]
-    if found is None or found[: len(states)] != first or any(shape is None for shape in found):
+    found = _of_body(body, states, model, types, subject)
+    first = [extents(state) for state in states]
+    if found[: len(states)] != first or any(shape is None for shape in found):
         return None
     count = _count(loop, body, constants)
     shapes: Shapes = [*first, *([count, *(shape or ())] for shape in found[len(states) :])]
@@ -41,8 +45,12 @@ def loop_shapes(function: FunctionProto, model: ModelProto) -> Shapes | None:
 
 
 def _of_body(
-    body: GraphProto, states: list[onnx.TypeProto.Tensor], model: ModelProto, types: Mapping[str, onnx.TypeProto.Tensor]
-) -> Shapes | None:
+    body: GraphProto,
+    states: list[onnx.TypeProto.Tensor],
+    model: ModelProto,
+    types: Mapping[str, onnx.TypeProto.Tensor],
+    subject: str,
+) -> Shapes:
     """The shapes of the body's results after the condition, given states of these types."""
     graph = GraphProto(name="body", node=body.node, initializer=[*body.initializer, *model.graph.initializer])
     graph.input.extend(
@@ -57,11 +65,8 @@ def _of_body(
             graph.input.append(onnx.ValueInfoProto(name=name, type=onnx.TypeProto(tensor_type=kind)))
     graph.output.extend(onnx.ValueInfoProto(name=value.name) for value in body.output)
     inside = ModelProto(ir_version=model.ir_version, graph=graph, opset_import=model.opset_import)
-    try:
-        inferred = onnx.shape_inference.infer_shapes(inside, data_prop=True)
-    except Exception:  # onnx raises a dozen types
-        return None
-    return [_extents(value.type.tensor_type) for value in inferred.graph.output[1:]]
+    typed = inferred(inside, f"the body of {subject}")
+    return [extents(value.type.tensor_type) for value in typed.graph.output[1:]]
 
 
 def _count(loop: NodeProto, body: GraphProto, constants: Mapping[str, np.ndarray]) -> int | None:
@@ -84,9 +89,3 @@ def _count(loop: NodeProto, body: GraphProto, constants: Mapping[str, np.ndarray
 def _type(array: np.ndarray) -> onnx.TypeProto.Tensor:
     element = helper.np_dtype_to_tensor_dtype(array.dtype)
     return helper.make_tensor_type_proto(element, array.shape).tensor_type
-
-
-def _extents(tensor: onnx.TypeProto.Tensor) -> list[int | None] | None:
-    if not tensor.HasField("shape"):
-        return None
-    return [int(d.dim_value) if d.HasField("dim_value") else None for d in tensor.shape.dim]

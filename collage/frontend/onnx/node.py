@@ -7,7 +7,7 @@ left. Only operators for which that is exact and cheap are evaluated here; Relax
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -88,3 +88,19 @@ def evaluate(node: onnx.NodeProto, inputs: Sequence[np.ndarray | None], opset: i
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)])
     values = iter(ReferenceEvaluator(model).run(None, given))
     return [np.asarray(next(values), order="C") if name else np.zeros((), "float32") for name in node.output]
+
+
+def bind_attributes(node: onnx.NodeProto, actual: Mapping[str, onnx.AttributeProto]) -> onnx.NodeProto:
+    """A node of a function body with its references to the function's attributes resolved; absent ones are left out."""
+    bound = onnx.NodeProto()
+    bound.CopyFrom(node)
+    del bound.attribute[:]
+    for attribute in node.attribute:
+        if not attribute.ref_attr_name:
+            bound.attribute.append(attribute)
+        elif attribute.ref_attr_name in actual:
+            renamed = onnx.AttributeProto()
+            renamed.CopyFrom(actual[attribute.ref_attr_name])
+            renamed.name = attribute.name
+            bound.attribute.append(renamed)
+    return bound

@@ -7,6 +7,7 @@ data, from runs on samples. What depends on data in its shape, and all that read
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -22,11 +23,10 @@ from tvm import relax
 from collage.annotations.opaque import model_of, names_read, operator_sets, renamed, sub_graphs
 from collage.errors import UnsupportedOperatorError, last_line
 from collage.frontend.onnx.file import describe_node, read_tensor
+from collage.frontend.onnx.inference import Extents, extents, inferred, write_rank
 from collage.frontend.onnx.loop_shapes import loop_shapes
 from collage.frontend.values import constant, dtype_of, static_shape, value_of
 
-#: Operators whose result has the rank of their first operand, where ONNX's inference says nothing of it.
-_KEEP_RANK = frozenset(("CenterCropPad", "Pad", "Resize", "Slice", "Tile", "TopK", "Upsample"))
 #: Tensors in sub-graphs beyond so many bytes are operands of the node, as weights are, instead of part of its text.
 _LARGE = 1024
 #: Constants up to so many bytes are known while shapes are inferred.
@@ -132,13 +132,17 @@ class OpaquePart:
                 self._take_out_weights(inner)
 
 
-def result_types(node: NodeProto, function: FunctionProto, operands: Sequence[Any]) -> list[Any]:
+def result_types(
+    node: NodeProto, function: FunctionProto, operands: Sequence[Any], declared: Sequence[Extents | None] = ()
+) -> list[Any]:
     """The Relax types of a function's results; one whose shape depends on data has no shape, or only a rank.
 
     Parameters
     ----------
     node
         Of the model, for messages.
+    declared
+        What the model says of the shapes of the results: ranks that do not follow are taken from it.
 
     Raises
     ------
@@ -152,11 +156,14 @@ def result_types(node: NodeProto, function: FunctionProto, operands: Sequence[An
     arrays = [value_of(operand) for operand in operands]
     known = {i: array for i, array in enumerate(arrays) if array is not None and array.nbytes <= _KNOWN}
     model = model_of(function, [(static_shape(o.ty) or (), dtype_of(o.ty)) for o in operands], known)
-    inferred = _inferred(model)
-    session = _session(subject, inferred)
-    shapes: list[list[int | None] | None] = []
+    typed = inferred(model, subject)
+    for value, shape in zip(typed.graph.output, declared, strict=False):
+        if shape is not None and value.type.tensor_type.elem_type and extents(value.type.tensor_type) is None:
+            write_rank(value.type.tensor_type, len(shape))
+    session = _session(subject, typed)
+    shapes: list[Extents | None] = []
     dtypes = []
-    for value, info in zip(inferred.graph.output, session.get_outputs(), strict=True):
+    for value, info in zip(typed.graph.output, session.get_outputs(), strict=True):
         kind = value.type.WhichOneof("value") or "tensor_type"
         if kind != "tensor_type" or not info.type.startswith("tensor("):
             raise UnsupportedOperatorError(f"{subject}: it gives a {info.type}, which is no tensor: not supported")
@@ -164,13 +171,13 @@ def result_types(node: NodeProto, function: FunctionProto, operands: Sequence[An
         if dtypes[-1] not in DTYPES:
             raise UnsupportedOperatorError(f"{subject}: a result has dtype {dtypes[-1]}: not supported")
         shape = [extent if isinstance(extent, int) else None for extent in info.shape]
-        written = _shape(value.type.tensor_type)
+        written = extents(value.type.tensor_type)
         complete = written is not None and None not in written
         shapes.append(written if complete else shape or written)  # of what it does not know, ONNX Runtime says []
     if function.node[0].op_type == "Loop" and len(function.node) == 1:
-        shapes = loop_shapes(function, model) or shapes
+        shapes = loop_shapes(function, model, subject) or shapes
     if any(shape is None or None in shape for shape in shapes):
-        shapes = _closed(function, session, model, shapes)
+        shapes = _closed(subject, function, session, model, shapes)
     return [_type(shape, dtype) for shape, dtype in zip(shapes, dtypes, strict=True)]
 
 
@@ -209,13 +216,6 @@ def _is_numeric(ty: str) -> bool:
     return ty.startswith("tensor(") and ty != "tensor(string)"
 
 
-def _inferred(model: ModelProto) -> ModelProto:
-    try:
-        return onnx.shape_inference.infer_shapes(model, data_prop=True)
-    except Exception:  # onnx raises a dozen types; ONNX Runtime is asked next, and says what is wrong
-        return model
-
-
 _DTYPE_OF_RUNTIME: Mapping[str, str] = {
     **{f"tensor({dtype})": dtype for dtype in DTYPES},
     "tensor(float)": "float32",
@@ -240,22 +240,16 @@ def _session(subject: str, model: ModelProto) -> Any:
         raise UnsupportedOperatorError(f"{subject}: ONNX Runtime does not take it: {last_line(error)}") from error
 
 
-def _shape(tensor: onnx.TypeProto.Tensor) -> list[int | None] | None:
-    if not tensor.HasField("shape"):
-        return None
-    return [int(d.dim_value) if d.HasField("dim_value") else None for d in tensor.shape.dim]
-
-
-def _closed(function: FunctionProto, session: Any, model: ModelProto, shapes: Sequence[Any]) -> list[Any]:
+def _closed(
+    subject: str, function: FunctionProto, session: Any, model: ModelProto, shapes: Sequence[Extents | None]
+) -> list[Any]:
     """The shapes with what samples tell of them. ONNX's inference knows what its own operators give: what is open there
     depends on data, and only ranks are asked for. Of operators of other domains, runs that agree tell the shape.
     """
     foreign = all(node.domain not in ("", "ai.onnx") for node in function.node)
     if not foreign and None not in shapes:
         return list(shapes)
-    if len(function.node) == 1 and (rank := _rank(function.node[0], model)) is not None:
-        return [[None] * rank if shape is None else shape for shape in shapes]
-    samples = [run for seed in range(3) if (run := _sampled(session, model, seed)) is not None]
+    samples = [run for seed in range(3) if (run := _sampled(subject, session, model, seed)) is not None]
     ranks: list[Any] = [None] * len(shapes)
     if samples:
         ranks = [[None] * len(shape) for shape in samples[0]]
@@ -264,32 +258,14 @@ def _closed(function: FunctionProto, session: Any, model: ModelProto, shapes: Se
     return [rank if shape is None else shape for shape, rank in zip(shapes, ranks, strict=True)]
 
 
-def _rank(node: NodeProto, model: ModelProto) -> int | None:
-    """The rank of an operator's results where it follows from the types of its operands, though inference is silent."""
-    shapes: dict[str, list[int]] = {
-        value.name: [d.dim_value for d in value.type.tensor_type.shape.dim] for value in model.graph.input
-    }
-    shapes |= {tensor.name: list(tensor.dims) for tensor in model.graph.initializer}
-    given = [shapes.get(name) for name in node.input]
-    if node.domain not in ("", "ai.onnx") or not given or given[0] is None:
-        return None
-    if node.op_type in _KEEP_RANK:
-        return len(given[0])
-    axes = given[1] if len(given) > 1 else None
-    if node.op_type == "Squeeze" and axes:
-        return len(given[0]) - axes[0]
-    if node.op_type == "Unsqueeze" and axes is not None:
-        return len(given[0]) + (axes[0] if axes else 1)
-    return 2 if node.op_type == "MelWeightMatrix" else None
-
-
-def _sampled(session: Any, model: ModelProto, seed: int) -> list[list[int]] | None:
+def _sampled(subject: str, session: Any, model: ModelProto, seed: int) -> list[list[int]] | None:
     """The shapes of the results of one run; None where the sample is not legal."""
     rng = np.random.default_rng(seed)
     feeds = {value.name: _sample(value.type.tensor_type, rng, seed) for value in model.graph.input}
     try:
         return [list(array.shape) for array in session.run(None, feeds)]
-    except Exception:  # the bindings raise a dozen unrelated types, all direct children of Exception
+    except Exception as error:  # the bindings raise a dozen unrelated types, all direct children of Exception
+        logging.getLogger(__name__).debug("%s: it does not run on sample %d: %s", subject, seed, last_line(error))
         return None
 
 
