@@ -26,9 +26,9 @@ import tempfile
 import threading
 import warnings
 import zlib
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,11 +36,10 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
+from benchmarks.onnx_outcomes import Outcome, goal_report, summarise
 from collage.without_torch import import_tvm_without_torch
 
 BACKENDS = ("tvm", "openvino", "onnxruntime", "collage")
-#: Of the tests that count on all backends together, the part that has to be right.
-GOAL = 0.97
 #: Operators whose results are random by definition.
 _RANDOM = re.compile("bernoulli|training_dropout|dropout_default_mask|random")
 #: The same by operator; dropout in training is one.
@@ -58,15 +57,6 @@ _PARAMETERS: dict[str, tuple[int, ...]] = {
     "Range": (0, 1, 2),
     "Clip": (1, 2),
 }
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What became of one test."""
-
-    name: str
-    outcome: str
-    reason: str = ""
 
 
 def node_tests() -> list[Any]:
@@ -115,33 +105,39 @@ def run_test(case: Any, backend: str) -> Outcome:
 
 def run_placed_test(case: Any) -> Outcome:
     """Run one test as Collage places it on all CPU backends; "out" is what the goal does not count."""
-    from benchmarks.onnx_placed import passes_onnx_runtime, run_placed
+    from benchmarks.onnx_placed import is_of_numpy, passes_onnx_runtime, run_placed
     from collage.errors import CollageError, FrontendError, NoCoverError
 
+    outcome = partial(Outcome, case.name)
     if any(node.op_type in _RANDOM_OPERATORS for node in case.model.graph.node):
-        return Outcome(case.name, "out", "the result is random by definition")
+        return outcome("out", "the result is random by definition")
     for inputs, outputs in case.data_sets:
-        if not all(isinstance(value, np.ndarray | np.generic) for value in (*inputs, *outputs)):
-            return Outcome(case.name, "out", "sequences, maps and optional values")
-        arrays, expected = ([np.asarray(value) for value in values] for values in (inputs, outputs))
+        if not all(isinstance(value, np.ndarray | np.generic | onnx.TensorProto) for value in (*inputs, *outputs)):
+            return outcome("out", "sequences, maps and optional values")
+        arrays, expected = ([_array(value) for value in values] for values in (inputs, outputs))
         if any(array.dtype.kind in "OUS" for array in (*arrays, *expected)):
-            return Outcome(case.name, "out", "strings")
+            return outcome("out", "strings")
         if _handles_no_tensors(case.model.graph):
-            return Outcome(case.name, "out", "sequences, maps and optional values")
+            return outcome("out", "sequences, maps and optional values")
+        outcome = partial(Outcome, case.name, narrow=not all(map(is_of_numpy, (*arrays, *expected))))
         if reason := passes_onnx_runtime(case.model, arrays, expected):
-            return Outcome(case.name, "out", reason)
+            return outcome("out", reason)
         operators = "+".join(dict.fromkeys(node.op_type for node in case.model.graph.node))
         try:
             results = run_placed(case.model, arrays)
         except (FrontendError, NoCoverError) as error:
-            return Outcome(case.name, "unsupported", f"{operators}: {type(error).__name__}: {error}"[:400])
+            return outcome("unsupported", f"{operators}: {type(error).__name__}: {error}"[:400])
         except CollageError as error:
-            return Outcome(case.name, "error", f"{operators}: {error}"[:400])
+            return outcome("error", f"{operators}: {error}"[:400])
         except Exception as error:  # a defect: recorded, counted, and the next test runs
-            return Outcome(case.name, "error", f"{operators}: {type(error).__name__}: {error}"[:400])
+            return outcome("error", f"{operators}: {type(error).__name__}: {error}"[:400])
         if difference := compare(results, expected, max(case.rtol, 1e-3), max(case.atol, 1e-5)):
-            return Outcome(case.name, "wrong", f"{operators}: {difference}")
-    return Outcome(case.name, "pass")
+            return outcome("wrong", f"{operators}: {difference}")
+    return outcome("pass")
+
+
+def _array(value: Any) -> np.ndarray:
+    return numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else np.asarray(value)
 
 
 def _handles_no_tensors(graph: onnx.GraphProto) -> bool:
@@ -152,23 +148,6 @@ def _handles_no_tensors(graph: onnx.GraphProto) -> bool:
         if any(attribute.HasField("g") and _handles_no_tensors(attribute.g) for attribute in node.attribute):
             return True
     return False
-
-
-def goal_report(outcomes: Sequence[Outcome]) -> tuple[list[str], bool]:
-    """Lines on the goal, and whether it is reached: of what ONNX Runtime passes, sequences, optional values and strings
-    aside, `GOAL` is right, nothing is wrong, nothing crashes.
-    """
-    counted = [outcome for outcome in outcomes if outcome.outcome != "out"]
-    counts = Counter(outcome.outcome for outcome in counted)
-    share = counts["pass"] / max(len(counted), 1)
-    lines = [
-        f"{len(counted)} tests count: ONNX Runtime passes them, and they hold no sequences, optional values or strings",
-        f"right: {counts['pass']} ({share:.1%}; goal {GOAL:.0%}), refused: {counts['unsupported']}, "
-        f"failed loudly: {counts['error']}, wrong: {counts['wrong']}, crashed: {counts['crash']}",
-    ]
-    refused = Counter(o.reason.partition(":")[0] for o in counted if o.outcome in ("unsupported", "error"))
-    lines.append("refused or failed, by operator: " + ", ".join(f"{k} ({n})" for k, n in refused.most_common()))
-    return lines, share >= GOAL and not counts["wrong"] and not counts["crash"]
 
 
 def bind_parameters(model: onnx.ModelProto, inputs: Sequence[np.ndarray]) -> tuple[onnx.ModelProto, list[np.ndarray]]:
@@ -335,19 +314,6 @@ def _worker(backend: str) -> None:
     cases = {case.name: case for case in node_tests()}
     for name in wanted:
         print(_line(run_test(cases[name], backend)), flush=True)
-
-
-def reason_class(outcome: Outcome) -> str:
-    """The part of a reason that many tests share."""
-    return re.sub(r"'[^']*'|\[[^]]*\]|\([^)]*\)|\d+", "…", outcome.reason)[:90]
-
-
-def summarise(outcomes: Sequence[Outcome]) -> Iterator[str]:
-    """Lines of a table: counts, and the reasons of refusals by frequency."""
-    counts = Counter(outcome.outcome for outcome in outcomes)
-    yield ", ".join(f"{kind}: {counts[kind]}" for kind in ("pass", "unsupported", "error", "wrong", "crash"))
-    for reason, count in Counter(reason_class(o) for o in outcomes if o.outcome == "unsupported").most_common(15):
-        yield f"  {count:4d}  {reason}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -26,16 +26,46 @@ def passes_onnx_runtime(model: onnx.ModelProto, inputs: Sequence[np.ndarray], ex
 
     from benchmarks.onnx_node_tests import compare
 
+    model, feeds, expected = _in_types_of_numpy(model, inputs, expected)
     try:
         session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-        names = [info.name for info in session.get_inputs()]
-        results = session.run(None, dict(zip(names, inputs, strict=True)))
+        results = session.run(None, feeds)
     except Exception as error:  # whatever it raises: the test is outside of what is asked
         return f"ONNX Runtime does not run it: {str(error).splitlines()[0][:120]}"
     if not all(isinstance(result, np.ndarray | np.generic) for result in results):
         return "its results are no tensors"
     difference = compare([np.asarray(result) for result in results], expected, 1e-3, 1e-5)
     return f"ONNX Runtime: {difference}" if difference else ""
+
+
+def _in_types_of_numpy(
+    model: onnx.ModelProto, inputs: Sequence[np.ndarray], expected: Sequence[np.ndarray]
+) -> tuple[onnx.ModelProto, dict[str, np.ndarray], list[np.ndarray]]:
+    """The model, its inputs and outputs as ONNX Runtime's Python interface takes them. It knows no arrays of bfloat16,
+    of floats of eight bits, of integers of four: such inputs become constants, and such results are cast to float32,
+    which holds them exactly.
+    """
+    result, feeds, wanted = onnx.ModelProto(), {}, []
+    result.CopyFrom(model)
+    del result.graph.input[:]
+    for info, array in zip(model.graph.input, inputs, strict=True):
+        if is_of_numpy(array):
+            feeds[info.name] = array
+            result.graph.input.append(info)
+        else:
+            result.graph.initializer.append(onnx.numpy_helper.from_array(array, info.name))
+    for info, array in zip(result.graph.output, expected, strict=True):
+        wanted.append(array if is_of_numpy(array) else array.astype(np.float32))
+        if not is_of_numpy(array):
+            wide = f"{info.name}_wide"
+            result.graph.node.append(onnx.helper.make_node("Cast", [info.name], [wide], to=onnx.TensorProto.FLOAT))
+            info.CopyFrom(onnx.helper.make_tensor_value_info(wide, onnx.TensorProto.FLOAT, array.shape))
+    return result, feeds, wanted
+
+
+def is_of_numpy(array: np.ndarray) -> bool:
+    """Whether an array has a type that NumPy itself knows."""
+    return array.dtype.isbuiltin == 1
 
 
 def run_placed(model: onnx.ModelProto, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:

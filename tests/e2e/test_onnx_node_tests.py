@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.onnx_node_tests import Outcome, compare, goal_report, node_tests, part_of, run_all
+from benchmarks.onnx_node_tests import compare, node_tests, part_of, run_all
+from benchmarks.onnx_outcomes import Outcome, goal_report
 
 pytestmark = pytest.mark.long
 

@@ -14,7 +14,11 @@ import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx.external_data_helper import load_external_data_for_tensor, uses_external_data
 
-from collage.errors import FrontendError
+from collage.errors import FrontendError, UnsupportedOperatorError
+
+_SIGNED = ("float16", "float32", "float64", "int8", "int16", "int32", "int64")
+#: The types of NumPy that tensors may have.
+DTYPES = frozenset((*_SIGNED, "uint8", "uint16", "uint32", "uint64", "bool"))
 
 
 @dataclass(frozen=True)
@@ -86,6 +90,19 @@ def read_tensor(tensor: onnx.TensorProto, folder: Path) -> np.ndarray:
     if array.dtype == object:
         raise FrontendError(f"tensor '{tensor.name}' holds strings, which cannot be compiled")
     return np.asarray(array)
+
+
+def check_dtype(dtype: str, subject: str) -> None:
+    """Refuse types that TVM and ONNX understand differently: floats of eight bits and less, whose conversions round
+    otherwise, and integers of four bits and less, which TVM packs.
+
+    Raises
+    ------
+    UnsupportedOperatorError
+        The dtype is neither NumPy's nor bfloat16.
+    """
+    if dtype not in DTYPES and dtype != "bfloat16":
+        raise UnsupportedOperatorError(f"{subject} has dtype {dtype}: not supported")
 
 
 def describe_node(node: onnx.NodeProto) -> str:

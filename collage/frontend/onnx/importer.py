@@ -26,7 +26,7 @@ from collage.annotations.opaque import names_read, opaque_call, sub_graphs
 from collage.errors import CollageError, FrontendError, UnsupportedOperatorError
 from collage.frontend.onnx.adapt import adapt
 from collage.frontend.onnx.converters import CONVERTERS
-from collage.frontend.onnx.file import OnnxSource, check_model, describe_node, read_tensor
+from collage.frontend.onnx.file import OnnxSource, check_dtype, check_model, describe_node, read_tensor
 from collage.frontend.onnx.inference import extents
 from collage.frontend.onnx.node import EVALUATED, Node, bind_attributes, evaluate
 from collage.frontend.onnx.opaque import Deferred, OpaquePart, is_of_tensors, may_be_opaque, result_types
@@ -313,6 +313,8 @@ class _Importer:
             return constant([int(extent) for extent in value.values], "int64")
         if isinstance(value, tvm.tirx.IntImm):
             return constant(int(value), "int64")
+        if isinstance(getattr(value, "ty", None), relax.TensorType):
+            check_dtype(dtype_of(value.ty), f"{describe_node(node)}: '{name}'")
         if not isinstance(value, (relax.Var, tvm.ir.GenericConst)):
             value = self._builder.emit(value, name_hint=re.sub(r"\W", "_", name))
         if _is_empty(value.ty):
@@ -353,7 +355,9 @@ class _Importer:
             if name in scope.values:
                 return scope.values[name]
             if name in scope.tensors:
-                scope.values[name] = constant(read_tensor(scope.tensors[name], self._folder))
+                array = read_tensor(scope.tensors[name], self._folder)
+                check_dtype(str(array.dtype), f"{reader}: '{name}'")
+                scope.values[name] = constant(array)
                 return scope.values[name]
             scope = scope.outer
         raise FrontendError(
@@ -372,6 +376,7 @@ def _dtype(element_type: int, name: str) -> str:
         raise FrontendError(f"input '{name}' has no element type that is known: {element_type}") from None
     if dtype == np.dtype(object):
         raise FrontendError(f"input '{name}' is a tensor of strings, which cannot be compiled")
+    check_dtype(str(dtype), f"input '{name}'")
     return str(dtype)
 
 

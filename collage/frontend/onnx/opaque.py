@@ -22,7 +22,7 @@ from tvm import relax
 
 from collage.annotations.opaque import model_of, names_read, operator_sets, renamed, sub_graphs
 from collage.errors import UnsupportedOperatorError, last_line
-from collage.frontend.onnx.file import describe_node, read_tensor
+from collage.frontend.onnx.file import DTYPES, describe_node, read_tensor
 from collage.frontend.onnx.inference import Extents, extents, inferred, write_rank
 from collage.frontend.onnx.loop_shapes import loop_shapes
 from collage.frontend.values import constant, dtype_of, static_shape, value_of
@@ -31,8 +31,6 @@ from collage.frontend.values import constant, dtype_of, static_shape, value_of
 _LARGE = 1024
 #: Constants up to so many bytes are known while shapes are inferred.
 _KNOWN = 1 << 16
-_TENSORS = ("float16", "float32", "float64", "int8", "int16", "int32", "int64")
-DTYPES = frozenset((*_TENSORS, "uint8", "uint16", "uint32", "uint64", "bool"))
 
 
 @dataclass(frozen=True)
