@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -71,45 +71,45 @@ class Forgotten:
 
 def store(connection: Connection, batch: Sequence[Record]) -> int:
     """Add observations; one that is there already is not added again. How many were new."""
-    keys = {record.key.digest: record.key for record in batch}
-    take_turns(connection, keys)
-    added = insert(connection, [observation_row(record) for record in batch])
-    insert_keys(connection, [key_row(key) for key in keys.values()])
-    refresh(connection, list(keys))
+    take_turns(connection, (record.key.digest for record in batch))
+    added = 0
+    for part in _batches(batch):
+        keys = {record.key.digest: record.key for record in part}
+        added += insert(connection, [observation_row(record) for record in part])
+        insert_keys(connection, [key_row(key) for key in keys.values()])
+        refresh(connection, list(keys))
     return added
 
 
 def insert(connection: Connection, rows: Sequence[tuple[dict[str, Any], Mapping[str, bytes]]]) -> int:
     """Add observations with their texts, as `observation_row` makes them, but not their keys; how many were new."""
     contents = {digest: content for _, found in rows for digest, content in found.items()}
-    for part in _batches(sorted(contents)):  # in one order in all transactions: none waits for one that waits for it
-        known = _known(connection, texts.c.digest, part)
-        new = [{"digest": d, "content": zlib.compress(contents[d])} for d in part if d not in known]
-        insert_new(connection, texts, new)
-    added = 0
-    for part in _batches([row for row, _ in rows]):
-        own = {row["identity"]: row for row in part}
-        known = _known(connection, observations.c.identity, list(own))
-        fresh = [row for identity, row in own.items() if identity not in known]
-        if fresh:
-            connection.execute(observations.insert(), fresh)
-        added += len(fresh)
-    return added
+    known = _known(connection, texts.c.digest, contents)
+    new = sorted(set(contents) - known)  # in one order in all transactions: none waits for one that waits for it
+    insert_new(connection, texts, [{"digest": d, "content": zlib.compress(contents[d])} for d in new])
+    own = {row["identity"]: row for row, _ in rows}
+    known = _known(connection, observations.c.identity, own)
+    fresh = [row for identity, row in own.items() if identity not in known]
+    if fresh:
+        connection.execute(observations.insert(), fresh)
+    return len(fresh)
 
 
 def insert_keys(connection: Connection, rows: Sequence[dict[str, Any]]) -> None:
     """Keys that are new; their numbers follow by `refresh`."""
     numbers = {"status": "invalid", "seconds": None, "spread": 0.0, "samples": 0, "reason": ""}
-    for part in _batches(rows):
-        known = _known(connection, records.c.digest, [row["digest"] for row in part])
-        fresh = [{**row, **numbers} for row in part if row["digest"] not in known]
-        if fresh:
-            connection.execute(records.insert(), fresh)
+    known = _known(connection, records.c.digest, [row["digest"] for row in rows])
+    fresh = [{**row, **numbers} for row in rows if row["digest"] not in known]
+    if fresh:
+        connection.execute(records.insert(), fresh)
 
 
-def _known(connection: Connection, column: ColumnElement[str], values: Sequence[str]) -> set[str]:
+def _known(connection: Connection, column: ColumnElement[str], values: Collection[str]) -> set[str]:
     """Those of the values that the column has."""
-    return set(connection.scalars(select(column).where(column.in_(values))))
+    found: set[str] = set()
+    for part in _batches(list(values)):
+        found.update(connection.scalars(select(column).where(column.in_(part))))
+    return found
 
 
 class _Numbers(NamedTuple):

@@ -91,9 +91,11 @@ class PostgresDatabase(Place):
             yield
 
     def version(self, connection: Connection) -> int | None:
+        # In this order: whoever makes them meanwhile makes all of them visible at once.
+        others = any(_has_table(connection, name) for name in _TABLES)
         if _has_table(connection, "collage_schema"):
             return int(connection.exec_driver_sql("SELECT max(version) FROM collage_schema").scalar_one())
-        if any(_has_table(connection, name) for name in _TABLES):
+        if others:
             raise RecordsError(
                 f"{self.name} has tables of another program, named like those of records; they were left as they are: "
                 f"{_CHOOSE}"
