@@ -149,7 +149,7 @@ class _Bench:
         return self._folder
 
     def workers(self, threads: int) -> Workers:
-        """Those of others; where there are none, of this host, for this number of threads and with their own warm-ups."""
+        """Those of others; where there are none, of this host, with warm-ups for this number of threads."""
         if self.others is not None:
             return self.others
         if self._local is not None and self._local.threads != threads:

@@ -119,7 +119,8 @@ class ReplayEstimator(CostEstimator):
         return list(self.records)
 
     def _named(self) -> str:
-        return ", ".join((s if isinstance(s, RecordDatabase) else place_of(s, 0.0)).name for s in self._sources()) or "no log"
+        named = (s if isinstance(s, RecordDatabase) else place_of(s, 0.0) for s in self._sources())
+        return ", ".join(each.name for each in named) or "no log"
 
     def _fingerprint(self) -> str | None:
         return self.device if self.device is None or isinstance(self.device, str) else self.device.fingerprint

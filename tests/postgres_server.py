@@ -81,7 +81,7 @@ class PostgresServer:
         import psycopg
 
         with psycopg.connect(host=str(self.folder), user="collage", dbname=database, autocommit=True) as connection:
-            cursor = connection.execute(statement)  # type: ignore[arg-type]
+            cursor = connection.execute(statement)
             return list(cursor.fetchall()) if cursor.description else []
 
     def new_database(self) -> str:

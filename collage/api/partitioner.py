@@ -145,8 +145,8 @@ def partition(
     searcher_parameters, estimator_parameters
         Of their constructors, where they are given by name, or by the effort.
     workers
-        Address of a Dask scheduler, as "tcp://host:8786": candidates are built and timed by its workers on machines like
-        this one (docs/SCALE.md); changes of backend and whole plans, here. None is this host alone.
+        Address of a Dask scheduler, as "tcp://host:8786": candidates are built and timed by its workers on machines
+        like this one (docs/SCALE.md); changes of backend and whole plans, here. None is this host alone.
     reporter
         Shows progress.
 

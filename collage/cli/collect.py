@@ -121,7 +121,8 @@ def collect(
             reporter=ProgressBar(terminal),
         )
     print(
-        f"{place_of(path, 0.0).name}: {found.measured:,} workloads measured ({found.invalid:,} invalid), {found.known:,} were known; "
+        f"{place_of(path, 0.0).name}: {found.measured:,} workloads measured ({found.invalid:,} invalid), "
+        f"{found.known:,} were known; "
         f"{found.variants:,} variants drawn, and {found.designed:,} structures of designed blocks; "
         f"{found.repeated:,} measured twice, {found.replaced:,} of them replaced; "
         f"{duration(time.monotonic() - started)}"

@@ -143,7 +143,8 @@ def tune(
     granted = (FLOAT32, *(() if max_error is None else chosen or PRECISIONS))
     parameters = parse_parameters(parameter)
     require_writable(
-        {"--output": output, "--plan": plan_path, "--report": report}, {"the model": model, "the records": file_of(records)}
+        {"--output": output, "--plan": plan_path, "--report": report},
+        {"the model": model, "the records": file_of(records)},
     )
     started = time.monotonic()
     with quiet(verbose) as terminal:

@@ -44,7 +44,7 @@ class Workers(ABC):
         """What a reader of a plan has to know of who measured its candidates."""
         return []
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 (nothing has to be done)
         """Nothing more is asked of them."""
 
     def __enter__(self) -> Workers:
@@ -101,4 +101,3 @@ class LocalWorkers(Workers):
 
     def close(self) -> None:
         self._runner.close()
-

@@ -35,7 +35,7 @@ def is_parquet(path: Path) -> bool:
 
 
 def write(observations: Iterable[Record], path: Path) -> int:
-    """Write a table; how many observations. Raises RecordsError without `pyarrow`, OSError where it cannot be written."""
+    """Write a table; how many observations. Raises RecordsError without `pyarrow`, OSError where it cannot be."""
     pyarrow = _pyarrow()
     schema, written, left = _schema(pyarrow), 0, iter(observations)
     with pyarrow.parquet.ParquetWriter(path, schema, compression="zstd") as writer:

@@ -31,7 +31,7 @@ _FAULTS = 3
 
 @dataclass(frozen=True)
 class _Seen:
-    """A worker as the scheduler tells of it: when it was heard last, by the scheduler's clock, and since when by ours."""
+    """A worker as the scheduler tells of it: when it was heard last by its clock, and by ours."""
 
     host: str
     threads: int
@@ -85,9 +85,14 @@ class Cluster:
         found = {}
         for address, seen in self._seen.items():
             like_us = address in self._known and address not in self.faults
-            if like_us and time.monotonic() - seen.since < self.silence_s and (seen.times or not times):
+            if like_us and self._is_heard(seen) and (seen.times or not times):
                 found[address] = Member(address, seen.host if times else address, 1 if times else seen.threads)
         return found
+
+    def expects(self, times: bool) -> bool:
+        """Whether a newcomer has not said yet what it is."""
+        found = (self._seen[address] for address in self._asked if address in self._seen)
+        return any(self._is_heard(seen) and (seen.times or not times) for seen in found)
 
     def ask(
         self,
@@ -146,6 +151,9 @@ class Cluster:
         if client is not None:
             with suppress(Exception):  # the scheduler may be gone
                 client.close(timeout=_ANSWER_S)
+
+    def _is_heard(self, seen: _Seen) -> bool:
+        return time.monotonic() - seen.since < self.silence_s
 
     def _connect(self) -> None:
         from distributed import Client

@@ -53,6 +53,10 @@ class Crowd(ABC, Generic[Question, Answer]):
     def members(self) -> Mapping[str, Member]:
         """By address, those who can be asked now."""
 
+    def expects(self) -> bool:
+        """Whether somebody may come soon."""
+        return False
+
     @abstractmethod
     def ask(self, member: Member, question: Question, done: Callable[[], None]) -> Pending[Answer]:
         """Ask one. `done` is called, from any thread, once there is an answer or none will come."""
@@ -145,15 +149,15 @@ def dispatch(
                 again.remove(given_up)
                 yield given_up.number, None, given_up.lost
             for member in _free(members, [member for member, _, _ in leases.values()]):
-                asked = _next(again, member)
-                if asked is None and not again and not exhausted:
+                asked = _next(again, member, members)
+                if asked is None and not exhausted:
                     following = next(more, None)
                     exhausted = following is None
                     asked = None if following is None else _Asked(*following)
                 if asked is not None:
                     ticket = next(tickets)
                     leases[ticket] = member, asked, crowd.ask(member, asked.question, partial(finished.put, ticket))
-            if members:
+            if members or crowd.expects():
                 heard = time.monotonic()
             if not leases and not again and exhausted:
                 return
@@ -194,13 +198,13 @@ def _free(members: Mapping[str, Member], busy: Iterable[Member]) -> Iterator[Mem
                 yield member
 
 
-def _next(again: deque[_Asked[Question]], member: Member) -> _Asked[Question] | None:
-    """One that was lost, with others if there is such a one."""
-    if not again:
-        return None
-    chosen = next((asked for asked in again if member.address not in asked.losers), again[0])
-    again.remove(chosen)
-    return chosen
+def _next(again: deque[_Asked[Question]], member: Member, members: Mapping[str, Member]) -> _Asked[Question] | None:
+    """One that was lost, but not with this member, unless it was with all."""
+    for asked in again:
+        if member.address not in asked.losers or asked.losers.issuperset(members):
+            again.remove(asked)
+            return asked
+    return None
 
 
 def _rest(first: list[tuple[int, Question]], more: Iterator[tuple[int, Question]]) -> Iterator[tuple[int, Question]]:

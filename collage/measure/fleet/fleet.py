@@ -120,7 +120,9 @@ class Fleet(Workers):
         if self._lost:
             found.append(f"{self._lost} times a worker was lost with what it was asked, and another one was asked")
         found += [f"the host {host} was put in quarantine: {reason}" for host, reason in self._quarantined.items()]
-        others = Counter(r for a, r in self._cluster.faults.items() if self._cluster.host_of(a) not in self._quarantined)
+        others = Counter(
+            r for a, r in self._cluster.faults.items() if self._cluster.host_of(a) not in self._quarantined
+        )
         found += [f"{count} workers of the fleet were not asked: {reason}" for reason, count in others.items()]
         if self._local is not None:
             found.append("the fleet was lost: this host did the rest")
@@ -177,6 +179,9 @@ class _Builders(Crowd[Preparation, "bytes | Failure"]):
     def members(self) -> Mapping[str, Member]:
         return self._cluster.members(times=False)
 
+    def expects(self) -> bool:
+        return self._cluster.expects(times=False)
+
     def ask(self, member: Member, question: Preparation, done: Callable[[], None]) -> Pending[bytes | Failure]:
         return self._cluster.ask(member, remote.build, (question, self._timeout_s), done)
 
@@ -196,6 +201,9 @@ class _Timers(Crowd[Job, Taken]):
 
     def members(self) -> Mapping[str, Member]:
         return self._cluster.members(times=True)
+
+    def expects(self) -> bool:
+        return self._cluster.expects(times=True)
 
     def ask(self, member: Member, question: Job, done: Callable[[], None]) -> Pending[Taken]:
         return self._cluster.ask(member, remote.measure, (pack(question), self._timeout_s), done, times=True)

@@ -52,7 +52,9 @@ class PostgresDatabase(Place):
         try:
             url = make_url(address)
         except (ArgumentError, ValueError) as error:
-            raise RecordsError(f"the address of the records does not read like postgresql://host/database: {error}")
+            raise RecordsError(
+                f"the address of the records does not read like postgresql://host/database: {error}"
+            ) from error
         if url.drivername not in ("postgresql", "postgresql+psycopg"):
             raise RecordsError(
                 f"records are in a file or at an address like postgresql+psycopg://host/database, not {url.drivername}:"

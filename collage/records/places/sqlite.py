@@ -16,8 +16,8 @@ from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL
 
 from collage.errors import RecordsError
-from collage.records.places.sqlite_errors import clear_errors
 from collage.records.places.place import Place
+from collage.records.places.sqlite_errors import clear_errors
 from collage.records.record import SCHEMA_VERSION
 
 #: "CLLG": tells a records database from any other SQLite file.

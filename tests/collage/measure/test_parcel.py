@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
+from collage.backends.onnx.onnxruntime import ONNXRuntimeBackend
 from collage.compile.build import Blob
 from collage.measure.artifact import Artifact
 from collage.measure.fleet.identity import Identity, difference, identity
@@ -22,7 +25,9 @@ def job(folder: Path) -> Job:
         return str(path)
 
     warm_up = Artifact(file("probe.so"), weights=(file("input.npy"),), blobs=(Blob("p", file("p.blob"), "e", {}),))
-    one = Artifact(file("one.so"), weights=(file("w.npy"),), blobs=(Blob("b", file("b.blob"), "e", {}),), warm_up=warm_up)
+    one = Artifact(
+        file("one.so"), weights=(file("w.npy"),), blobs=(Blob("b", file("b.blob"), "e", {}),), warm_up=warm_up
+    )
     same = replace(one, library=file("same.so", "one.so"))
     return Job((one, same), (file("x.npy"),), (file("y.npy"),), Protocol(), 1)
 
@@ -52,7 +57,8 @@ def test_only_warm_ups_stay(tmp_path: Path) -> None:
     assert kept == {"probe.so", "input.npy", "p.blob"}
 
 
-def test_a_machine_is_like_itself_and_says_in_what_another_one_is_not() -> None:
+def test_a_machine_is_like_itself_and_says_in_what_another_one_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("collage.measure.fleet.identity.available_backends", lambda *_: [ONNXRuntimeBackend()])
     ours = identity()
     assert ours.backends and difference(ours, identity()) == ""
     assert difference(ours, replace(ours, host="another", backends={**ours.backends, "more": "1"})) == ""

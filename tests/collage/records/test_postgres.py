@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from sqlalchemy.engine import make_url
 
 from collage.cli.main import main
 from collage.cost.cost import Cost
@@ -33,15 +34,18 @@ from collage.records import Record, RecordDatabase, RecordKey
 address, name, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
 def key(structure):
     return RecordKey("candidate", structure, "b", "1", "c", (), "d", 1, "t", "{}")
+def say(line):  # in one piece, of all threads
+    sys.stdout.write(line + "\\n")
+    sys.stdout.flush()
 def write(number):
     with RecordDatabase(address, timeout_s=60) as database:
-        print("ready", flush=True)
+        say("ready")
         go.wait()
         for i in range(count):
             session = f"{name}-{number}-{i}"
             own, shared = key(session), key(f"shared {i % 7}")
             database.put_many([Record.of(k, Cost(1.0 + number), session=session) for k in (own, shared)])
-            print(session, flush=True)
+            say(session)
 go = threading.Event()
 threads = [threading.Thread(target=write, args=(number,)) for number in range(25)]
 for thread in threads: thread.start()
@@ -75,18 +79,21 @@ def fifty_writers(address: str, count: int) -> Iterator[list[str]]:
     command = [sys.executable, "-c", WRITERS, address]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     writers = [subprocess.Popen([*command, name, str(count)], **pipes) for name in "ab"]  # type: ignore[call-overload]
-    for writer in writers:
-        for _ in range(25):
-            assert writer.stdout.readline() == "ready\n"
+    ready = [writer.stdout.readline() for writer in writers for _ in range(25)]
     readers = [threading.Thread(target=lambda w=w: acknowledged.extend(map(str.strip, w.stdout))) for w in writers]
     for writer, reader in zip(writers, readers, strict=True):
         reader.start()
         writer.stdin.write("go\n")
         writer.stdin.flush()
-    yield acknowledged
-    for writer, reader in zip(writers, readers, strict=True):
-        reader.join(timeout=120)
-        assert writer.wait(timeout=60) == 0
+    try:
+        assert ready == ["ready\n"] * 50
+        yield acknowledged
+        for writer, reader in zip(writers, readers, strict=True):
+            reader.join(timeout=120)
+            assert writer.wait(timeout=60) == 0
+    finally:
+        for writer in writers:
+            writer.kill()
 
 
 def assert_whole(address: str, acknowledged: list[str], count: int) -> None:
@@ -199,7 +206,7 @@ def test_a_server_that_stays_away_is_one_line(killed: PostgresServer, record: Ma
         ("postgresql://nobody.invalid/x?host=/nowhere", "No such file|could not connect|connection"),
         ("mysql://localhost/x", "not mysql:"),
         ("postgresql+asyncpg://localhost/x", "not postgresql.asyncpg:"),
-        ("postgresql://host:port/x", "does not read like"),
+        ("postgresql://host:port/x", "at an address like"),
     ],
 )
 def test_addresses_of_nothing_are_one_line(address: str, said: str) -> None:
@@ -209,13 +216,13 @@ def test_addresses_of_nothing_are_one_line(address: str, said: str) -> None:
 
 
 def test_a_database_that_is_not_there_and_passwords(postgres: PostgresServer) -> None:
-    with pytest.raises(RecordsError, match="none.*does not exist") as caught:
+    with pytest.raises(RecordsError, match=r"none.*does not exist") as caught:
         RecordDatabase(postgres.address("none").replace("collage@", "collage:secret@"), timeout_s=2)
     assert "secret" not in str(caught.value)
 
 
 def test_tables_of_others_are_left_as_they_are(address: str, postgres: PostgresServer) -> None:
-    name = address.split("/")[-1].split("?")[0]
+    name = str(make_url(address).database)
     postgres.run("CREATE TABLE observations (bird text)", name)
     with pytest.raises(RecordsError, match="another program"):
         RecordDatabase(address)
@@ -224,7 +231,7 @@ def test_tables_of_others_are_left_as_they_are(address: str, postgres: PostgresS
 
 def test_another_schema_version_is_refused(address: str, postgres: PostgresServer) -> None:
     RecordDatabase(address).close()
-    postgres.run("UPDATE collage_schema SET version = 7", address.split("/")[-1].split("?")[0])
+    postgres.run("UPDATE collage_schema SET version = 7", str(make_url(address).database))
     with pytest.raises(RecordsError, match="schema version 7"):
         RecordDatabase(address)
 
@@ -247,13 +254,13 @@ def test_many_may_open_a_new_database_at_once(address: str) -> None:
 
 
 def test_who_may_only_read_looks_up(address: str, postgres: PostgresServer, record: Make) -> None:
-    name = address.split("/")[-1].split("?")[0]
+    name = str(make_url(address).database)
     with RecordDatabase(address) as database:
         database.put(record(1))
     postgres.run(f"CREATE ROLE reader_{name} LOGIN", name)
     postgres.run(f"GRANT SELECT ON ALL TABLES IN SCHEMA public TO reader_{name}", name)
     with RecordDatabase(postgres.address(name, f"reader_{name}")) as database:
-        assert database.get(record(1).key) == record(1) or database.get(record(1).key) is not None
+        assert database.get(record(1).key) is not None
         with pytest.raises(RecordsError, match="may only read"):
             database.require_writable()
         with pytest.raises(RecordsError, match="the role may not do that"):
