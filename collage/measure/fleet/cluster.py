@@ -6,6 +6,7 @@ worker is asked what is decided here (`collage.measure.fleet.dispatch`). A sched
 
 from __future__ import annotations
 
+import asyncio
 import time
 import uuid
 from collections.abc import Callable, Mapping
@@ -24,7 +25,7 @@ Answer = TypeVar("Answer")
 #: What a worker has to declare so that it is asked to time: `dask worker ... --resources timing=1`.
 TIMING = "timing"
 #: Seconds between two looks at the scheduler, and in which it has to answer.
-_LOOK_S, _ANSWER_S = 0.5, 5.0
+_LOOK_S, _ANSWER_S = 0.5, 15.0
 #: Faults one after the other after which a machine is not asked any more.
 _FAULTS = 3
 
@@ -71,6 +72,8 @@ class Cluster:
         self._failed: dict[str, int] = {}
         self._seen: dict[str, _Seen] = {}
         self._looked = 0.0
+        self._told: Mapping[str, Any] = {}
+        self._answered = 0.0
         self._client: Any = None
         try:
             self._connect()
@@ -187,7 +190,7 @@ class Cluster:
     def _judge(self, address: str, future: Any) -> None:
         if future.status != "finished":
             if future.status == "error":
-                self.set_aside(address, _said(future))
+                self.notice(address, _said(future))  # else it is asked again
             return
         theirs: Identity = future.result(timeout=_ANSWER_S)
         unlike = difference(self._ours, theirs)
@@ -203,13 +206,15 @@ class Cluster:
             if self._client is None:
                 self._connect()
             told = self._client.sync(self._client.scheduler.identity, n_workers=-1, callback_timeout=_ANSWER_S)
-        except Exception:  # of Dask, of its transport, of the system: whatever it is, nobody answers
+        except Exception as error:  # of Dask, of its transport, of the system: whatever it is, nobody answers
+            if isinstance(error, TimeoutError | asyncio.TimeoutError) and time.monotonic() - self._answered < self.silence_s:
+                return self._told
             self._known.clear()  # who comes back is another process
             self._asked.clear()
             self.close()
             return {}
-        workers: Mapping[str, Any] = told["workers"]
-        return workers
+        self._told, self._answered = told["workers"], time.monotonic()
+        return self._told
 
 
 class _Future(Pending[Answer], Generic[Answer]):

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
+from threading import Lock
 
 from collage.annotations.precision import PRECISIONS
 from collage.backends.code import configuration_of
@@ -16,6 +18,10 @@ from collage.measure.host import host_id
 from collage.records.key import digest_of
 from collage.records.record import software_versions
 from collage.runtime.device_info import describe_device
+
+
+#: The code of backends is parsed, which Python 3.11 does not do in two threads at a time.
+_PARSING = Lock()
 
 
 @dataclass(frozen=True)
@@ -42,6 +48,12 @@ class Identity:
 
 def identity() -> Identity:
     """Of this process."""
+    with _PARSING:
+        return _identity()
+
+
+@cache
+def _identity() -> Identity:
     backends = available_backends("cpu", PRECISIONS)
     return Identity(
         host=host_id(),
