@@ -176,7 +176,7 @@ def partition(
         RecordDatabase(records) as database,
         closing(reporter),
         resumable(database.name),
-        workers_at(workers, reporter) as others,
+        workers_at(workers, reporter, devices) as others,
     ):
         search_with: Searcher = plugins.load("searchers", searcher, **searcher_parameters or {})
         wish = Wish.of(

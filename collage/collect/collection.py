@@ -163,7 +163,7 @@ def collect(
         RecordDatabase(records) as database,
         closing(reporter),
         resumable(database.name),
-        workers_at(workers, reporter) as others,
+        workers_at(workers, reporter, devices or [device]) as others,
     ):
         kinds = families_named(families)
         places = tuple(devices or [device])

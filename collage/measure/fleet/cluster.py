@@ -207,7 +207,10 @@ class Cluster:
                 self._connect()
             told = self._client.sync(self._client.scheduler.identity, n_workers=-1, callback_timeout=_ANSWER_S)
         except Exception as error:  # of Dask, of its transport, of the system: whatever it is, nobody answers
-            if isinstance(error, TimeoutError | asyncio.TimeoutError) and time.monotonic() - self._answered < self.silence_s:
+            if (
+                isinstance(error, TimeoutError | asyncio.TimeoutError)
+                and time.monotonic() - self._answered < self.silence_s
+            ):
                 return self._told
             self._known.clear()  # who comes back is another process
             self._asked.clear()

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
+from collage.errors import CollageError
 from collage.measure.artifact import Preparation
 from collage.measure.builder import Built
 from collage.measure.faults import Failure
@@ -22,6 +23,7 @@ from collage.measure.job import Job
 from collage.measure.runner import Measurement
 from collage.measure.workers import LocalWorkers, Workers
 from collage.progress import Reporter
+from collage.runtime.device_info import is_host
 from collage.runtime.threads import default_threads
 
 Question = TypeVar("Question")
@@ -228,16 +230,18 @@ def _written(preparation: Preparation, answer: bytes | Failure) -> Built:
 
 
 @contextmanager
-def workers_at(address: str | None, reporter: Reporter) -> Iterator[Workers | None]:
+def workers_at(address: str | None, reporter: Reporter, devices: Iterable[str] = ("cpu",)) -> Iterator[Workers | None]:
     """The workers of the cluster at an address; None without an address: who measures brings its own.
 
     Raises
     ------
     CollageError
-        Nobody answers there, or Dask is not installed.
+        Nobody answers there, Dask is not installed, or a device is no processor.
     """
     if address is None:
         yield None
         return
+    if not all(map(is_host, devices)):
+        raise CollageError("workers build and time for processors only: leave --workers out for other devices")
     with closing(Fleet(address, reporter)) as fleet:
         yield fleet

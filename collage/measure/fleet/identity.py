@@ -19,7 +19,6 @@ from collage.records.key import digest_of
 from collage.records.record import software_versions
 from collage.runtime.device_info import describe_device
 
-
 #: The code of backends is parsed, which Python 3.11 does not do in two threads at a time.
 _PARSING = Lock()
 
