@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -20,7 +21,7 @@ from collage.errors import SearchInterrupted
 
 
 @contextmanager
-def resumable(records: str) -> Iterator[None]:
+def resumable(records: Path) -> Iterator[None]:
     """Ctrl-C inside says where what was measured is kept, and how to go on.
 
     Raises

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from collage import plugins
 from collage.annotations.places import places_of
 from collage.backends.base import Backend, split_label
@@ -22,6 +24,8 @@ from collage.graph.index_set import IndexSet
 from collage.graph.sub_graph import SubGraph
 from collage.planned import file
 from collage.planned.data import PlanData
+from collage.planned.explained import planned_graph
+from collage.report.notebook import to_fragment
 from collage.report.summary import summarise
 from collage.search import execution_order
 
@@ -80,9 +84,19 @@ class Plan(PlanData, frozen=True, kw_only=True, rename={"backends": "instances"}
             return build_untouched(self.module, self.threads, metadata, self.device)
         return build(self.partitioned(), list(self.backends.values()), self.threads, metadata, self.device)
 
-    def summary(self) -> str:
-        """A table of the partitions and of the contestants, for a terminal."""
-        return summarise(self)
+    def summary(self, details: bool = True) -> str:
+        """What ships, how fast and how sure, for a terminal; with `details` also what runs where."""
+        return summarise(self, details=details)
+
+    def with_network(self) -> Plan:
+        """The same with the network as data, which files of old leave out: what the report draws."""
+        return (
+            self if self.graph is not None else replace(self, graph=planned_graph(self.module, read_graph(self.module)))
+        )
+
+    def _repr_html_(self) -> str:
+        """The summary, for notebooks."""
+        return to_fragment(self)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-compatible; `save` writes it."""
@@ -125,8 +139,8 @@ class Plan(PlanData, frozen=True, kw_only=True, rename={"backends": "instances"}
         if data.ranges:
             module = with_node_ranges(module, {index: (low, high) for index, low, high in data.ranges})
         backends = {name: _loaded(name, data) for name in sorted(used | set(data.versions))}
-        plan = cls(**{name: getattr(data, name) for name in data.__struct_fields__}, module=module, backends=backends)
         graph = read_graph(module)
+        plan = cls(**{name: getattr(data, name) for name in data.__struct_fields__}, module=module, backends=backends)
         file.check(plan, graph, source)
         if plan.choice == UNTOUCHED:
             return plan

@@ -12,6 +12,7 @@ from collage.errors import PlanError
 from collage.frontend import load
 from collage.frontend.source import dynamic_onnx
 from collage.planned import file
+from collage.report.notebook import to_fragment
 from collage.report.summary import summarise
 from collage.runtime.dynamic import ENGINES
 
@@ -53,9 +54,13 @@ class PlanSet:
         model, inputs = found
         return Dynamic(model, {"engine": engine, "threads": first.threads, "inputs": inputs})
 
-    def summary(self) -> str:
+    def summary(self, details: bool = True) -> str:
         """Latency and throughput for each list of shapes, and then the summary of each plan."""
-        return summarise(*self.plans)
+        return summarise(*self.plans, details=details)
+
+    def _repr_html_(self) -> str:
+        """The summary, for notebooks."""
+        return to_fragment(*self.plans)
 
     def save(self, path: str | Path) -> None:
         """Write the plans as JSON; what is at `path` stays whole until the new file is complete.

@@ -1,4 +1,4 @@
-"""The command line: `collage tune | compile | run | train | backends | records | report`.
+"""The command line: `collage tune | compile | run | train | backends | records | report | diff`.
 
 Nothing of the compiling side is imported before a command needs it: `collage run` is a deployed process.
 """
@@ -16,6 +16,7 @@ import collage
 from collage.cli import records as commands_records
 from collage.cli.backends import backends
 from collage.cli.collect import collect
+from collage.cli.diff import diff
 from collage.cli.exits import BROKEN_PIPE, ERROR, INTERRUPTED, UsageError, discard_output, print_error, usage_line
 from collage.cli.plan import compile_plan, report
 from collage.cli.run import run
@@ -36,6 +37,7 @@ app.command("run")(run)
 app.command("train")(train)
 app.command("backends")(backends)
 app.command("report")(report)
+app.command("diff")(diff)
 commands_records.app.command("collect")(collect)
 app.add_typer(commands_records.app, name="records")
 

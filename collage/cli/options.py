@@ -19,20 +19,9 @@ Output = Annotated[
     Path, typer.Option("-o", "--output", metavar="OUT.so", help="The compiled model to write.", show_default=False)
 ]
 Records = Annotated[
-    str | None,
+    Path | None,
     typer.Option(
-        metavar="PATH|URL",
-        help="The records database: a file, or postgresql+psycopg://host/database.  [default: in the user's cache "
-        "folder]",
-        show_default=False,
-    ),
-]
-Workers = Annotated[
-    str | None,
-    typer.Option(
-        metavar="tcp://HOST:PORT",
-        help="The scheduler of a Dask cluster, whose workers on machines like this one build and time candidates.",
-        show_default=False,
+        metavar="PATH", help="The records database.  [default: in the user's cache folder]", show_default=False
     ),
 ]
 Shapes = Annotated[
@@ -67,7 +56,10 @@ Parameters = Annotated[
     ),
 ]
 Html = Annotated[
-    Path | None, typer.Option(metavar="FILE.html", help="Also write the summary as a web page.", show_default=False)
+    Path | None, typer.Option(metavar="FILE.html", help="Also write the report, a web page.", show_default=False)
+]
+Details = Annotated[
+    bool, typer.Option("--details", help="Also print what runs where, and what sums of costs predicted.")
 ]
 Device = Annotated[str, typer.Option(metavar="cpu|cuda", help="What networks are to run on.")]
 Devices = Annotated[
@@ -159,11 +151,6 @@ def parse_files(texts: Sequence[str] | None) -> dict[str, Path]:
             raise typer.BadParameter(f"input {name!r} is given twice", param_hint="--input")
         files[name] = Path(path)
     return files
-
-
-def file_of(records: str | None) -> Path | None:
-    """The file of a records database; None of a server's, and where none is named."""
-    return None if records is None or "://" in records else Path(records)
 
 
 def require_writable(outputs: Mapping[str, Path | None], inputs: Mapping[str, Path | None]) -> None:

@@ -9,7 +9,7 @@ import typer
 from msgspec.structs import replace
 
 from collage.cli.exits import guarded
-from collage.cli.options import Html, Model, Output, Records, Shapes, Verbose, parse_shapes, require_writable
+from collage.cli.options import Details, Html, Model, Output, Records, Shapes, Verbose, parse_shapes, require_writable
 from collage.cli.terminal import quiet
 from collage.cli.tune import native_backend, tuning_folder
 
@@ -52,6 +52,7 @@ def report(
     model: Model,
     shape: Shapes = None,
     html: Html = None,
+    details: Details = False,
     verbose: Verbose = False,
 ) -> None:
     """Print the summary of a saved plan again, or write it as a web page."""
@@ -61,11 +62,11 @@ def report(
         from collage.api.plan import Plan
 
         found = _load(plan, model, shapes, None)
-    plans = [found] if isinstance(found, Plan) else found.plans
+        plans = [plan.with_network() for plan in ([found] if isinstance(found, Plan) else found.plans)]
     if html is None:
         from collage.report.summary import print_summary
 
-        print_summary(*plans)
+        print_summary(*plans, details=details)
     else:
         from collage.report.html import write_html
 
@@ -73,7 +74,7 @@ def report(
         print(f"Wrote {html}")
 
 
-def _load(path: Path, model: Path, shapes: dict[str, tuple[int, ...]], records: str | None) -> Plan | PlanSet:
+def _load(path: Path, model: Path, shapes: dict[str, tuple[int, ...]], records: Path | None) -> Plan | PlanSet:
     """The plan, or the plans for several shapes, with TVM's kernels scheduled from the tuning records beside the
     records database.
     """
@@ -84,9 +85,10 @@ def _load(path: Path, model: Path, shapes: dict[str, tuple[int, ...]], records: 
     from collage.api.plan_set import PlanSet
     from collage.frontend import load
     from collage.planned.file import is_set
+    from collage.records import default_path
 
     def scheduled(plan: Plan) -> Plan:
-        native = native_backend(plan.device, tuning_folder(records, plan.device))
+        native = native_backend(plan.device, tuning_folder(records or default_path(), plan.device))
         if native.name not in plan.backends:
             return plan
         return replace(plan, backends={**plan.backends, native.name: native})

@@ -14,6 +14,7 @@ from collage.annotations.precision import FLOAT32, PRECISIONS
 from collage.cli.exits import guarded
 from collage.cli.options import (
     Batches,
+    Details,
     Device,
     Devices,
     Html,
@@ -24,8 +25,6 @@ from collage.cli.options import (
     ShapeLists,
     Shapes,
     Verbose,
-    Workers,
-    file_of,
     parse_batches,
     parse_names,
     parse_parameters,
@@ -117,6 +116,7 @@ def tune(
     ] = None,
     plan: _Plan = None,
     report: Html = None,
+    details: Details = False,
     tune_trials: _Trials = 0,
     confirm: Annotated[bool, typer.Option(help="Time the plan end to end against the baselines.")] = True,
     correction_rounds: Annotated[
@@ -131,7 +131,6 @@ def tune(
     budget: _Budget = None,
     seed: Annotated[int, typer.Option(help="Of the searcher's and the inputs' random numbers.")] = 0,
     parameter: Parameters = None,
-    workers: Workers = None,
     verbose: Verbose = False,
 ) -> None:
     """Find which backend should run which part of a network, and compile it."""
@@ -143,8 +142,7 @@ def tune(
     granted = (FLOAT32, *(() if max_error is None else chosen or PRECISIONS))
     parameters = parse_parameters(parameter)
     require_writable(
-        {"--output": output, "--plan": plan_path, "--report": report},
-        {"the model": model, "the records": file_of(records)},
+        {"--output": output, "--plan": plan_path, "--report": report}, {"the model": model, "the records": records}
     )
     started = time.monotonic()
     with quiet(verbose) as terminal:
@@ -157,9 +155,9 @@ def tune(
         from collage.frontend import batch_shapes
         from collage.records import RecordDatabase, default_path
 
-        path = records or str(default_path())
+        path = records or default_path()
         with RecordDatabase(path) as database:
-            before, shown = database.stats().by_kind, database.name
+            before = database.stats().by_kind
         reporter = ProgressBar(terminal)
         options: dict[str, Any] = {
             "backends": configured_backends(names, path, tune_trials, *places, precisions=granted),
@@ -179,7 +177,6 @@ def tune(
             "seed": seed,
             "searcher_parameters": parameters["searcher"],
             "estimator_parameters": parameters["estimator"],
-            "workers": workers,
             "reporter": reporter,
         }
         found: Plan | PlanSet
@@ -205,12 +202,12 @@ def tune(
     from collage.report.summary import print_summary
 
     plans = [found] if isinstance(found, Plan) else found.plans
-    print_summary(*plans)
+    print_summary(*plans, details=details)
     if report is not None:
         write_html(plans, report, model.name)
     if isinstance(compiled, CompiledSet):
         print(compiled.description(output))
-    print(f"Measured now: {measured} (records: {shown}); {duration(time.monotonic() - started)}")
+    print(f"Measured now: {measured} (records: {path}); {duration(time.monotonic() - started)}")
     written = ", ".join(str(p) for p in (output, plan_path, report) if p is not None)
     print(f"Wrote {written}")
 
@@ -229,7 +226,7 @@ def _name(kind: str, count: int) -> str:
 
 def configured_backends(
     names: Sequence[str] | None,
-    records: str,
+    records: Path,
     tune_trials: int,
     device: str = "cpu",
     *others: str,
@@ -271,11 +268,7 @@ def native_backend(device: str, tuning_records: Path, tune_trials: int = 0) -> B
     return native.native_backend(device, tune_trials=tune_trials, tuning_records=str(tuning_records))
 
 
-def tuning_folder(records: str | None, device: str = "cpu") -> Path:
-    """MetaSchedule's records: a folder beside the records database, of the same name, and one more for each device. Of
-    a database that is not of this machine, beside the default one.
-    """
-    from collage.records import default_path
-
+def tuning_folder(records: Path, device: str = "cpu") -> Path:
+    """MetaSchedule's records: a folder beside the records database, of the same name, and one more for each device."""
     suffix = ".tuning" if device == "cpu" else f".{device}.tuning"
-    return (file_of(records) or default_path()).expanduser().with_suffix(suffix)
+    return records.expanduser().with_suffix(suffix)

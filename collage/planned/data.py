@@ -7,11 +7,12 @@ from collections.abc import Mapping
 
 import msgspec
 
-from collage.annotations.precision import INT8
+from collage.annotations.precision import FLOAT32, INT8
 from collage.confirm.contest import SEARCHED, Confirmation
 from collage.confirm.correction import Round
 from collage.cost.cost import Cost
 from collage.cost.transition import Transition
+from collage.planned.graph import PlannedCandidates, PlannedGraph
 
 
 class PlannedPartition(msgspec.Struct, frozen=True):
@@ -31,6 +32,8 @@ class PlannedPartition(msgspec.Struct, frozen=True):
         Estimated latency, alone.
     runner_up, runner_up_cost
         Backend of the next best candidate on the same nodes, "" when there is none, and its cost.
+    precision
+        In how many bits the backend computes what is float32.
     """
 
     backend: str
@@ -40,6 +43,7 @@ class PlannedPartition(msgspec.Struct, frozen=True):
     cost: Cost = msgspec.field(default_factory=Cost.zero)
     runner_up: str = ""
     runner_up_cost: Cost = msgspec.field(default_factory=Cost.unknown)
+    precision: str = FLOAT32
 
     @property
     def int8(self) -> int:
@@ -239,6 +243,10 @@ class PlanData(
         Placements between the fastest and the most accurate one; () where no error was granted.
     ranges
         (node, lowest, highest value) of what is in partitions with products in eight bits.
+    graph
+        The network; None in older files.
+    candidates
+        What the partitions were chosen from; None in older files, and where TVM's own build ships.
     """
 
     network: str
@@ -262,6 +270,8 @@ class PlanData(
     accuracy: PlannedAccuracy | None = None
     frontier: tuple[PlannedPoint, ...] = ()
     ranges: tuple[tuple[int, float, float], ...] = ()
+    graph: PlannedGraph | None = None
+    candidates: PlannedCandidates | None = None
 
     @property
     def batch(self) -> int:

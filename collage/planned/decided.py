@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 import msgspec
 
 from collage.accuracy.budget import ErrorBudget
-from collage.annotations.precision import INT8, UNKNOWN
+from collage.annotations.precision import FLOAT32, INT8, UNKNOWN
 from collage.backends.base import Backend
 from collage.confirm.decision import Decision
 from collage.confirm.within_budget import Within
@@ -50,6 +50,7 @@ def planned_partitions(decision: Decision, costs: WorkloadCosts) -> tuple[Planne
                 cost=problem.cost(candidate),
                 runner_up=runner_up,
                 runner_up_cost=cost,
+                precision=FLOAT32 if candidate.backend == HOST else costs.workload(candidate).backend.precision,
             )
         )
     return tuple(planned)

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from collage.annotations.precision import INT8
+from collage.annotations.precision import FLOAT32, INT8
 from collage.backends.base import Backend
 from collage.errors import PlanError
 from collage.files import replacing
@@ -48,9 +48,12 @@ def to_dict(data: PlanData) -> dict[str, Any]:
         del fields["transitions"]
     if not data.inputs:
         del fields["inputs"]
-    for name in ("accuracy", "copies", "frontier", "ranges"):
+    for name in ("accuracy", "copies", "frontier", "ranges", "graph", "candidates"):
         if not fields[name]:
             del fields[name]
+    for partition in fields["partitions"]:
+        if partition["precision"] == FLOAT32:
+            del partition["precision"]
     return {"format": FORMAT, "version": VERSION, **fields}
 
 
@@ -73,7 +76,7 @@ def write_set(plans: Sequence[PlanData], path: Path) -> None:
 def _write(content: dict[str, Any], path: Path) -> None:
     try:
         with replacing(path) as partial:
-            partial.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+            partial.write_text(_text(content) + "\n", encoding="utf-8")
     except OSError as error:
         raise PlanError(f"{path}: cannot write the plan: {error.strerror}") from error
 
@@ -137,13 +140,16 @@ def _plan(data: Any, path: Path) -> PlanData:
 
 
 def check(data: PlanData, graph: DataflowGraph, path: Path) -> None:
-    """The nodes of an edited plan have to be those that it names.
+    """The nodes of an edited plan have to be those that it names, and its graph that of the network.
 
     Raises
     ------
     PlanError
         They are not.
     """
+    own = [(node.op, node.inputs) for node in graph.nodes]
+    if data.graph is not None and [(node.op, node.inputs) for node in data.graph.nodes] != own:
+        raise PlanError(f"{path}: its `graph` is not that of the network: take it out")
     for number, partition in enumerate(data.partitions):
         if any(not 0 <= i < len(graph.nodes) for i in partition.nodes) or not partition.nodes:
             raise PlanError(
@@ -196,3 +202,21 @@ def _with_infinities(value: Any, name: str = "") -> Any:
     if value is None and name in _NULLS:
         return _NULLS[name]
     return math.inf if value == "invalid" and name == "seconds" else value
+
+
+def _text(value: Any, indent: int = 0) -> str:
+    """JSON to read: a field a line, and a row a line: of lists with neither objects nor rows inside of rows."""
+    inner, outer = "\n" + " " * (indent + 1), "\n" + " " * indent
+    if isinstance(value, dict) and value:
+        fields = (f"{inner}{json.dumps(name)}: {_text(item, indent + 1)}" for name, item in value.items())
+        return f"{{{','.join(fields)}{outer}}}"
+    if isinstance(value, list) and not _is_row(value, 2):
+        return f"[{','.join(inner + _text(item, indent + 1) for item in value)}{outer}]"
+    return json.dumps(value)
+
+
+def _is_row(value: list[Any], depth: int) -> bool:
+    """Whether there are no objects inside, and lists only so deep."""
+    return depth > 0 and all(
+        _is_row(item, depth - 1) if isinstance(item, list) else not isinstance(item, dict) for item in value
+    )

@@ -1,46 +1,35 @@
-"""The summary of a plan as one web page that needs nothing from anywhere else."""
+"""The summary of a plan as one web page that needs nothing from anywhere else.
+
+The page is a bundle of scripts and styles (its sources are in `page/`) with the plan as JSON. Names of networks and
+backends are data: the page shows them as text. Its policy lets the bundle run and no other script, and fetches nothing.
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Sequence
+import base64
+import hashlib
+import json
+from collections.abc import Sequence
 from html import escape
+from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from collage.errors import CollageError
-from collage.graph.candidates import HOST
 from collage.planned.data import PlanData
-from collage.report.accuracy import FRONTIER_COLUMNS, accuracy_text, frontier_rows
-from collage.report.facts import (
-    COPY_COLUMNS,
-    SHAPE_COLUMNS,
-    contestant_rows,
-    copies_text,
-    copy_rows,
-    host_operators,
-    milliseconds,
-    partition_rows,
-    percent,
-    positions,
-    shape_row,
-    shapes_text,
-    shorten,
-    verdict,
-    warning,
-)
-from collage.report.summary import ratio_texts, seconds_text, whole_lines
+from collage.report.difference import Difference
+from collage.report.difference_tables import FACTS, MOVED, difference_text, headline_of, moved_rows
+from collage.report.page_data import page_data
+from collage.report.summary import summarise
 
-#: Colours that people with colour blindness can tell apart (Okabe and Ito), with black or white text.
-_COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#999999")
-
-_STYLE = """
-body { font: 15px/1.45 system-ui, sans-serif; margin: 2em auto; max-width: 70em; padding: 0 1em; color: #222 }
-table { border-collapse: collapse; margin: 1em 0 } th, td { padding: .25em .8em; text-align: left }
-th { border-bottom: 2px solid #888 } td { border-bottom: 1px solid #ddd } .n { text-align: right; white-space: nowrap }
-.verdict { background: #e8f5ee; border-left: 4px solid #009e73; padding: .6em 1em }
-.strip { display: flex; height: 2.2em; margin: 1em 0; border: 1px solid #888 } .strip div { min-width: 1px }
-.key { display: inline-block; width: .9em; height: .9em; margin: 0 .35em 0 1em; vertical-align: -.1em }
-.bar { background: #bbb; height: .8em } .ships .bar { background: #009e73 } .ships { font-weight: 600 }
+_PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title><style>{style}</style></head>
+<body><noscript><pre>{text}</pre></noscript><div id="page"></div>
+<script type="application/json" id="data">{data}</script>
+<script>{script}</script></body></html>
 """
 
 
@@ -52,127 +41,50 @@ def write_html(plans: PlanData | Sequence[PlanData], path: Path, title: str) -> 
     CollageError
         The file cannot be written.
     """
+    _write(to_html(plans, title), path)
+
+
+def write_difference(found: Difference, path: Path, title: str) -> None:
+    """Write the page of what differs between two plans; raises as `write_html` does."""
+    tables = {
+        "headline": headline_of(found),
+        "facts": {"columns": FACTS, "rows": found.facts},
+        "moved": {"columns": MOVED, "rows": moved_rows(found, 160)},
+    }
+    data: dict[str, Any] = {"title": title, "shapes": None, "plans": [], "difference": tables}
+    _write(_page(title, data, difference_text(found)), path)
+
+
+def _write(text: str, path: Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(to_html(plans, title), encoding="utf-8")
+        path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise CollageError(f"{path}: cannot write the report: {error.strerror or error}") from error
 
 
 def to_html(plans: PlanData | Sequence[PlanData], title: str) -> str:
-    """The page. Every text that comes from a network or a backend is escaped."""
+    """The page; its licences are those of `page/bundle/LICENCES.txt`."""
     shown = [plans] if isinstance(plans, PlanData) else list(plans)
-    parts = [f"<h1>{escape(title)}</h1>"]
-    if len(shown) > 1:
-        parts.append(_table([name for name, _ in SHAPE_COLUMNS], map(shape_row, shown), numbers=(3, 4, 5)))
-    for plan in shown:
-        parts += [f"<h1>{escape(shapes_text(plan))}</h1>"] if len(shown) > 1 else []
-        parts += _sections(plan)
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f"<title>{escape(title)}</title><style>{_STYLE}</style></head>\n<body>\n"
-        + "\n".join(parts)
-        + "\n</body></html>\n"
+    return _page(title, page_data(shown, title), summarise(*shown))
+
+
+def _page(title: str, data: dict[str, Any], text: str) -> str:
+    bundle = files("collage.report") / "page" / "bundle"
+    script = (bundle / "report.js").read_text(encoding="utf-8")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    policy = f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data: blob:"
+    return _PAGE.format(
+        policy=policy,
+        title=escape(title),
+        style=(bundle / "report.css").read_text(encoding="utf-8"),
+        text=escape(text),
+        data=json_in_html(data),
+        script=script,
     )
 
 
-def _sections(plan: PlanData) -> list[str]:
-    return [
-        *(f"<p><strong>{escape(line)}</strong></p>" for line in [warning(plan)] if line),
-        f'<p class="verdict">{escape(verdict(plan))}</p>',
-        "<h2>End to end</h2>",
-        _table(("", "ms"), whole_lines(plan), numbers=(1,)),
-        _contestants(plan),
-        *_accuracy(plan),
-        "<h2>What runs where</h2>",
-        _strip(plan),
-        _partitions(plan),
-        *(
-            f"<p>On the virtual machine, without a kernel: {escape(host)}</p>"
-            for host in [host_operators(plan)]
-            if host
-        ),
-        *_copies(plan),
-        *(f"<p>Note: {escape(note)}</p>" for note in plan.notes),
-        f"<p>{escape(_provenance(plan))}</p>",
-    ]
-
-
-def _copies(plan: PlanData) -> list[str]:
-    if not plan.copies:
-        return []
-    numbers = [i for i, (_, right) in enumerate(COPY_COLUMNS) if right]
-    table = _table([name for name, _ in COPY_COLUMNS], copy_rows(plan), numbers)
-    return [f"<p>{escape(copies_text(plan))}</p>", table]
-
-
-def _accuracy(plan: PlanData) -> list[str]:
-    if plan.accuracy is None:
-        return []
-    numbers = [i for i, (_, right) in enumerate(FRONTIER_COLUMNS) if right]
-    table = _table([name for name, _ in FRONTIER_COLUMNS], frontier_rows(plan), numbers)
-    return ["<h2>Within the error budget</h2>", f"<p>{escape(accuracy_text(plan.accuracy))}</p>", table]
-
-
-def _partitions(plan: PlanData) -> str:
-    header = ("#", "backend", "operators", "each, ms", "times", "share", "runner-up", "margin")
-    rows = [
-        (
-            *(positions(row.positions, limit=60), row.backend, row.operators, milliseconds(row.cost)),
-            *(str(len(row.positions)), percent(row.share, signed=False), row.runner_up or "-", percent(row.margin)),
-        )
-        for row in partition_rows(plan, width=160)
-    ]
-    return _table(header, rows, numbers=(3, 4, 5, 7))
-
-
-def _contestants(plan: PlanData) -> str:
-    rows = contestant_rows(plan)
-    if not rows:
-        return ""
-    longest = max((row.latency.seconds for row in rows if row.latency.is_finite), default=math.inf)
-    lines = []
-    for row in rows:
-        ratio, interval = ratio_texts(row.ratio)
-        length = 100.0 * row.latency.seconds / longest if row.latency.is_finite else 0.0
-        css = ' class="ships"' if row.remark == "ships" else ""
-        cells = [
-            f"<td>{escape(row.name)}</td>",
-            f'<td class="n">{escape(milliseconds(row.latency))}</td>',
-            f'<td style="width:14em"><div class="bar" style="width:{length:.1f}%"></div></td>',
-            f'<td class="n">{seconds_text(row.percentile)}</td>',
-            f'<td class="n">{ratio}</td><td class="n">{interval}</td><td>{escape(row.remark)}</td>',
-        ]
-        lines.append(f"<tr{css}>{''.join(cells)}</tr>")
-    names = ("plan", "end to end, ms", "", "95th percentile", "ratio", "95% interval", "")
-    head = "".join(f"<th>{name}</th>" for name in names)
-    return f"<table><tr>{head}</tr>{''.join(lines)}</table>"
-
-
-def _strip(plan: PlanData) -> str:
-    """The partitions in execution order, each as wide as its share of the sum, coloured by backend."""
-    partitions = [p for p in plan.partitions if p.backend != HOST and p.cost.is_finite]
-    colours = dict(zip(sorted({p.backend for p in partitions}), _COLOURS * len(partitions), strict=False))
-    if not partitions:
-        return ""
-    blocks = []
-    for number, p in enumerate(partitions, start=1):
-        tip = escape(f"{number}: {p.backend}, {shorten(p.operators, 80)}, {milliseconds(p.cost)} ms", quote=True)
-        width = max(p.cost.seconds, 1e-9) * 1e6
-        blocks.append(f'<div title="{tip}" style="flex:{width:.4f} 1 0;background:{colours[p.backend]}"></div>')
-    keys = "".join(f'<span class="key" style="background:{c}"></span>{escape(name)}' for name, c in colours.items())
-    return f'<div class="strip">{"".join(blocks)}</div><p>{keys}</p>'
-
-
-def _table(header: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence[int]) -> str:
-    def cells(tag: str, values: Sequence[str]) -> str:
-        css = [' class="n"' if i in numbers else "" for i in range(len(values))]
-        return "".join(f"<{tag}{c}>{escape(v)}</{tag}>" for c, v in zip(css, values, strict=True))
-
-    body = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
-    return f"<table><tr>{cells('th', header)}</tr>{body}</table>"
-
-
-def _provenance(plan: PlanData) -> str:
-    versions = ", ".join(f"{name} {version}" for name, version in plan.versions.items())
-    return f"{plan.threads} threads; {versions}; {plan.searcher}, {plan.estimator}; network {plan.network[:12]}"
+def json_in_html(data: Any) -> str:
+    """JSON that no browser takes for markup, wherever it stands."""
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

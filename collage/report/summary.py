@@ -29,41 +29,42 @@ from collage.report.facts import (
     verdict,
     warning,
 )
+from collage.report.headline import headline
 
-_PLAIN_WIDTH = 120
+_WIDTH = 100
 
 
-def summarise(*plans: PlanData) -> str:
-    """The summary as plain text of at most 120 columns, without colours. Of several plans, which are for several
-    shapes, there is a table first.
+def summarise(*plans: PlanData, details: bool = True) -> str:
+    """The summary as plain text of at most 100 columns, without colours. Of several plans, which are for several
+    shapes, there is a table first. Without `details` it says what ships, against whom, and what is to be known of it.
     """
     text = io.StringIO()
-    Console(file=text, width=_PLAIN_WIDTH, color_system=None, legacy_windows=False).print(render(*plans))
+    Console(file=text, width=_WIDTH, color_system=None, legacy_windows=False).print(render(*plans, details=details))
     return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
 
 
-def print_summary(*plans: PlanData) -> None:
+def print_summary(*plans: PlanData, details: bool = True) -> None:
     """Print the summary: with colours on a terminal, as plain text elsewhere."""
     console = Console(highlight=False)
     if console.is_terminal:
-        console.print(render(*plans))
+        console.print(render(*plans, details=details))
     else:
-        print(summarise(*plans))
+        print(summarise(*plans, details=details))
 
 
-def render(*plans: PlanData) -> RenderableType:
+def render(*plans: PlanData, details: bool = True) -> RenderableType:
     """The summary as something that rich prints."""
     if len(plans) == 1:
-        return Group(*_parts(plans[0]))
+        return Group(*_parts(plans[0], details))
     return Group(
-        _table(SHAPE_COLUMNS, map(shape_row, plans)), *(part for plan in plans for part in _titled_parts(plan))
+        _table(SHAPE_COLUMNS, map(shape_row, plans)), *(part for plan in plans for part in _titled_parts(plan, details))
     )
 
 
-def _titled_parts(plan: PlanData) -> Iterator[RenderableType]:
+def _titled_parts(plan: PlanData, details: bool) -> Iterator[RenderableType]:
     yield Text("")
     yield Text(f"{shapes_text(plan)}", style="bold reverse")
-    yield from _parts(plan)
+    yield from _parts(plan, details)
 
 
 def _table(columns: Iterable[tuple[str, bool]], rows: Iterable[Sequence[str]]) -> Table:
@@ -76,25 +77,12 @@ def _table(columns: Iterable[tuple[str, bool]], rows: Iterable[Sequence[str]]) -
     return table
 
 
-def _parts(plan: PlanData) -> Iterator[RenderableType]:
+def _parts(plan: PlanData, details: bool) -> Iterator[RenderableType]:
     if slower := warning(plan):
         yield Text(slower, style="bold red")
-    rows = partition_rows(plan)
-    count = sum(len(row.positions) for row in rows)
-    what = _number(count, "partition") if rows else "the whole network is built by TVM alone"
-    yield Text(f"What runs where ({plan.choice}): {what}, {_number(plan.threads, 'thread')}", style="bold")
-    if rows:
-        yield _partition_table(plan)
-    host = host_operators(plan)
-    if host:
-        yield Text(f"On the virtual machine, without a kernel: {host}")
-    if plan.copies:
-        yield Text("")
-        yield Text(copies_text(plan), style="bold")
-        yield _table(COPY_COLUMNS, copy_rows(plan))
-    yield Text("")
-    yield Text("The whole, in ms", style="bold")
-    yield _whole_table(plan)
+    ships, *rest = headline(plan)
+    yield Text(ships, style="bold green")
+    yield from map(Text, rest)
     if plan.confirmation is not None:
         yield Text("")
         yield _contestant_table(plan)
@@ -102,24 +90,44 @@ def _parts(plan: PlanData) -> Iterator[RenderableType]:
         yield Text("")
         yield Text("Within the error budget", style="bold")
         yield Text(accuracy_text(plan.accuracy))
-        if plan.frontier:
+        if plan.frontier and details:
             yield _table(FRONTIER_COLUMNS, frontier_rows(plan))
+    if details:
+        yield Text("")
+        yield from _placement(plan)
+        yield Text("")
+        yield Text("The whole, in ms", style="bold")
+        yield _whole_table(plan)
     yield Text("")
     yield Text(verdict(plan), style="bold green")
     for note in plan.notes:
         yield Text(f"Note: {note}")
 
 
+def _placement(plan: PlanData) -> Iterator[RenderableType]:
+    rows = partition_rows(plan)
+    count = sum(len(row.positions) for row in rows)
+    what = _number(count, "partition") if rows else "the whole network is built by TVM alone"
+    yield Text(f"What runs where ({plan.choice}): {what}, {_number(plan.threads, 'thread')}", style="bold")
+    if rows:
+        yield _partition_table(plan)
+    if host := host_operators(plan):
+        yield Text(f"On the virtual machine, without a kernel: {host}")
+    if plan.copies:
+        yield Text("")
+        yield Text(copies_text(plan), style="bold")
+        yield _table(COPY_COLUMNS, copy_rows(plan))
+
+
 def _partition_table(plan: PlanData) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     table.add_column("#", overflow="fold")
-    table.add_column("backend", style="cyan", no_wrap=True)
+    table.add_column("backend", style="cyan", overflow="fold")
     table.add_column("operators", overflow="fold")
     table.add_column("each, ms", justify="right", no_wrap=True)
     table.add_column("times", justify="right")
     table.add_column("share", justify="right")
-    table.add_column("runner-up", no_wrap=True)
-    table.add_column("margin", justify="right")
+    table.add_column("runner-up", overflow="fold")
     for row in partition_rows(plan, width=31):
         cells = (
             positions(row.positions, limit=12),
@@ -128,8 +136,7 @@ def _partition_table(plan: PlanData) -> Table:
             milliseconds(row.cost),
             f"×{len(row.positions)}" if len(row.positions) > 1 else "",
             percent(row.share, signed=False),
-            row.runner_up or "-",
-            percent(row.margin),
+            f"{row.runner_up or '-'} {percent(row.margin)}".strip(),
         )
         table.add_row(*(Text(cell) for cell in cells))
     return table
@@ -190,9 +197,9 @@ def _bound(plan: PlanData) -> str:
 
 def _contestant_table(plan: PlanData) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    table.add_column("plan", no_wrap=True)
+    table.add_column("plan", overflow="fold")
     table.add_column("end to end, ms", justify="right", no_wrap=True)
-    table.add_column("95th percentile", justify="right")
+    table.add_column("95th\npercentile", justify="right")
     table.add_column("ratio", justify="right")
     table.add_column("95% interval", no_wrap=True)
     table.add_column("", overflow="fold")

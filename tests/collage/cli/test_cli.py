@@ -19,7 +19,7 @@ def test_tune_writes_model_plan_and_page_and_says_what_runs_where(tuned: Tuned) 
     assert tuned.library.exists() and tuned.page.read_text().startswith("<!doctype html>")
     plan = json.loads(tuned.plan.read_text())
     assert plan["choice"] in {r["name"] for r in plan["confirmation"]["rivals"]}
-    for words in ("What runs where", "ships", "additive error", "untouched TVM", str(tuned.library), str(tuned.plan)):
+    for words in ("Ships: ", "How sure: ", "untouched TVM", str(tuned.library), str(tuned.plan)):
         assert words in tuned.out
     assert "\x1b" not in tuned.out + tuned.err
 
@@ -70,7 +70,7 @@ def test_run_imports_nothing_of_the_compiling_side(tuned: Tuned) -> None:
         "collage.cli",
         "collage.errors",
         "collage.interrupt",
-        "collage.annotations.precision",
+        "collage.annotations",
         "collage.runtime.tensor_spec",
         "collage.without_torch",
     )
@@ -92,6 +92,8 @@ def test_compile_from_a_saved_plan_measures_nothing_and_gives_the_same_model(
 def test_report_prints_the_summary_again_and_as_a_page(tuned: Tuned, tmp_path: Path, collage_command: Command) -> None:
     printed = collage_command("report", tuned.plan, tuned.model)
     assert printed.status == 0 and printed.out.strip() in tuned.out
+    details = collage_command("report", tuned.plan, tuned.model, "--details").out
+    assert "What runs where" in details and "additive error" in details and "additive error" not in printed.out
     assert collage_command("report", tuned.plan, tuned.model, "--html", tmp_path / "p.html").status == 0
     assert (tmp_path / "p.html").read_text() == tuned.page.read_text()
 

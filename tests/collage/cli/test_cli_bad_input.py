@@ -115,7 +115,7 @@ def test_a_plan_that_is_not_one(
     old: str, new: str, words: str, searched_plan: str, collage_command: Command, tuned: Tuned, tmp_path: Path
 ) -> None:
     assert old in searched_plan
-    (tmp_path / "bad.json").write_text(searched_plan.replace(old, new))
+    (tmp_path / "bad.json").write_text(searched_plan.replace(old, new, 1))
     refused(collage_command("compile", tuned.model, "--plan", tmp_path / "bad.json", "-o", tmp_path / "o.so"), words)
 
 

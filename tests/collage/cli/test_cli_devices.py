@@ -56,7 +56,9 @@ def test_backends_of_all_devices_compete_and_copies_are_shown(
     tune: Command, collage_command: Command, tmp_path: Path
 ) -> None:
     told = ["--estimator", "told", "--set", "estimator.copy=0.5"]
-    done = tune("--devices", "cpu,cpu:1", "--backends", "tvm,second", *told, "--report", tmp_path / "page.html")
+    done = tune(
+        "--devices", "cpu,cpu:1", "--backends", "tvm,second", *told, "--report", tmp_path / "page.html", "--details"
+    )
     assert done.status == 0, done.err
     rows = [line.split() for line in done.out.splitlines()]
     assert [row[2] for row in rows if row[1:2] in (["tvm"], ["second"])] == ["matmul", "relu+exp"]

@@ -101,7 +101,7 @@ def test_host_nodes_are_one_line_and_notes_are_shown() -> None:
 def test_the_text_is_plain_and_narrow() -> None:
     text = summarise(plan(CONTESTANTS, notes=("a [bold]note[/bold] is text",)))
     assert "\x1b" not in text and "[bold]note[/bold]" in text
-    assert max(map(len, text.splitlines())) <= 120
+    assert max(map(len, text.splitlines())) <= 100
 
 
 def test_unknown_and_invalid_costs_do_not_break_the_summary() -> None:
