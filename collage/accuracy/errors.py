@@ -1,6 +1,7 @@
 """Sensitivities: the error that each operator adds to the network's outputs in less precision.
 
-One measurement is one record, so that the next budget on the same network measures nothing.
+What an operator does on one sample is one record, written as it is measured: the next budget on the same network
+measures nothing, and what was interrupted goes on where it was.
 """
 
 from __future__ import annotations
@@ -8,13 +9,13 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from collage.accuracy.effects import Place, measured
+from collage.accuracy.effects import Effect, Effects, Place, measured, squared_errors, to_measure
 from collage.accuracy.samples import Sample
 from collage.accuracy.table import ErrorTable, squared_error
 from collage.annotations.precision import FLOAT32, INT8, UNKNOWN, Range
@@ -37,7 +38,7 @@ from collage.runtime.device_info import describe_device
 __all__ = ["ErrorTable", "sensitivities", "squared_error"]
 
 #: How errors are measured; another version measures all of them again.
-_PROTOCOL = {"name": "sensitivity", "version": 1}
+_PROTOCOL = {"name": "sensitivity", "version": 2}
 #: Operators that move numbers, or compute each from its own position: alone no backend computes them in less.
 _LIGHT = frozenset((OpKind.ELEMENTWISE, OpKind.BROADCAST, OpKind.INJECTIVE, OpKind.TUPLE))
 
@@ -87,20 +88,23 @@ def sensitivities(
             changed = _changed(graph, precision, backend)
             errors[precision] = dict.fromkeys(changed, math.inf)
             places += [Place(node, precision, backend) for node, possible in changed.items() if possible]
-    keys = _keys(places, graph, _digest(module, graph, samples), threads)
-    known = database.get_many(keys.values())
-    squared = {place: _recalled(known[key]) for place, key in keys.items() if key in known}
-    missing = [place for place in places if place not in squared]
+    keys = _keys(places, backends, graph, samples, weights_digest(module, graph), threads)
+    records = database.get_many(keys.values())
+    effects: dict[tuple[Place, int], Effect] = {
+        at: _recalled(records[key]) for at, key in keys.items() if key in records
+    }
+    missing = to_measure(places, len(samples), effects)
     if missing:
-        reporter.stage("measuring errors", len(missing) * len(samples))
+        reporter.stage("measuring errors", len(missing))
         first = reference or ReferenceRun(module, graph, threads)
         engines = [backend for backend in ordered if _runs_whole(graph, backend)]
         began = time.perf_counter()
-        found = measured(module, graph, engines, missing, samples, first, reporter)
-        seconds = (time.perf_counter() - began) / len(missing)
-        database.put_many(_record(place, keys[place], found[place], graph, seconds) for place in missing)
-        squared |= found
-    for place, error in squared.items():
+        for found in measured(module, graph, engines, places, samples, first, reporter, dict(effects)):
+            now = time.perf_counter()
+            database.put_many(_records(found, keys, graph, (now - began) / len(found)))
+            effects |= found
+            began = now
+    for place, error in squared_errors(effects).items():
         errors[place.precision][place.node] = error
     return ErrorTable(errors)
 
@@ -123,15 +127,16 @@ def _calls(graph: DataflowGraph) -> list[DataflowNode]:
 
 def _changed(graph: DataflowGraph, precision: str, backend: Backend) -> dict[int, bool]:
     """The nodes that a precision changes, and whether their errors can be measured."""
-    heavy = [node for node in _calls(graph) if node.op_kind not in _LIGHT]
+    calls = _calls(graph)
+    heavy = [node for node in calls if node.op_kind not in _LIGHT]
     if backend.precision == precision:
         found = _taken(graph, backend)
         able = {node.index for node in heavy if node.index in found}
     else:
-        able = {node.index for node in heavy if backend.takes_int8(node)}
+        able = {node.index for node in calls if backend.takes_int8(node)}
     if precision == INT8:
-        ranged = {index for index in able if _data_range(graph, index) != UNKNOWN}
-        return {n.index: n.index in ranged for n in heavy if n.op_kind is OpKind.ANCHOR or n.index in able}
+        ranged = {i for i in able if UNKNOWN not in _data_ranges(graph, backend, i)}
+        return {n.index: n.index in ranged for n in calls if n.op_kind is OpKind.ANCHOR or n.index in able}
     return {n.index: _is_single(n) for n in heavy if n.index in able}
 
 
@@ -153,48 +158,67 @@ def _is_single(node: DataflowNode) -> bool:
     return node.value is ValueKind.TENSOR and node.size > 0 and str(node.var.ty.dtype) == "float32"
 
 
-def _data_range(graph: DataflowGraph, node: int) -> Range:
-    return graph.nodes[graph.nodes[node].inputs[0]].range
+def _data_ranges(graph: DataflowGraph, backend: Backend, node: int) -> list[Range]:
+    """Of what a node reads in eight bits."""
+    return [graph.nodes[index].range for index in backend.int8_operands(graph, graph.nodes[node])]
 
 
-def _keys(places: Sequence[Place], graph: DataflowGraph, told: str, threads: int) -> dict[Place, RecordKey]:
+def _keys(
+    places: Sequence[Place],
+    backends: Mapping[str, Backend],
+    graph: DataflowGraph,
+    samples: Sequence[Sample],
+    network: str,
+    threads: int,
+) -> dict[tuple[Place, int], RecordKey]:
+    """The key of each place on each sample."""
     device = describe_device("cpu")
-    backends = {place.backend.name: place.backend for place in places}
-    of_backend = {name: sensitivity_key("", b, device, threads, _PROTOCOL) for name, b in backends.items()}
+    used = {place.backend.name for place in places}
+    of_backend = {name: sensitivity_key("", backends[name], device, threads, _PROTOCOL) for name in used}
+    told = [_digest(network, sample) for sample in samples]
     keys = {}
     for place in places:
-        what = [told, place.node, place.precision]
-        if place.precision == INT8:
-            what += _data_range(graph, place.node)
-        keys[place] = replace(of_backend[place.backend.name], structure=digest_of(what))
+        ranges = _data_ranges(graph, place.backend, place.node) if place.precision == INT8 else []
+        for number, sample in enumerate(told):
+            structure = digest_of([sample, place.node, place.precision, ranges])
+            keys[place, number] = replace(of_backend[place.backend.name], structure=structure)
     return keys
 
 
-def _digest(module: Any, graph: DataflowGraph, samples: Sequence[Sample]) -> str:
-    """Of the network's structure and weights, and of the samples."""
-    digest = hashlib.sha256(structure_hash(describe_module(module)).encode())
-    weights = [value_of(graph.nodes[index].expr) for index in graph.constants]
-    for array in (*(w for w in weights if w is not None), *(array for sample in samples for array in sample)):
+def weights_digest(module: Any, graph: DataflowGraph) -> str:
+    """Digest of a network's structure and weights."""
+    weights = (value_of(graph.nodes[index].expr) for index in graph.constants)
+    return _digest(structure_hash(describe_module(module)), [w for w in weights if w is not None])
+
+
+def _digest(told: str, arrays: Iterable[np.ndarray]) -> str:
+    digest = hashlib.sha256(told.encode())
+    for array in arrays:
         digest.update(f"{array.dtype}{array.shape}".encode())
         digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
     return digest.hexdigest()
 
 
-def _record(place: Place, key: RecordKey, squared: float, graph: DataflowGraph, seconds: float) -> Record:
-    node = graph.nodes[place.node]
-    return Record.of(
-        key,
-        Cost(seconds, samples=1),
-        label=f"{node} in {place.precision}",
-        operators=(node.op,),
-        description={
-            "node": place.node,
-            "precision": place.precision,
-            "squared_error": squared if math.isfinite(squared) else None,
-        },
-    )
+def _records(
+    found: Effects, keys: Mapping[tuple[Place, int], RecordKey], graph: DataflowGraph, seconds: float
+) -> Iterator[Record]:
+    for (place, number), effect in found.items():
+        node = graph.nodes[place.node]
+        yield Record.of(
+            keys[place, number],
+            Cost(seconds, samples=1),
+            label=f"{node} in {place.precision}",
+            operators=(node.op,),
+            description={
+                "node": place.node,
+                "precision": place.precision,
+                "size": effect.size if math.isfinite(effect.size) else None,
+                "gain": effect.gain,
+            },
+        )
 
 
-def _recalled(record: Record) -> float:
-    error = (record.description or {}).get("squared_error")
-    return math.inf if error is None else float(error)
+def _recalled(record: Record) -> Effect:
+    facts = record.description or {}
+    size, gain = facts.get("size"), facts.get("gain")
+    return Effect(math.inf if size is None else float(size), None if gain is None else float(gain))

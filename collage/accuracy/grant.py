@@ -9,14 +9,15 @@ from typing import Any
 from collage.accuracy.allowance import Allowance
 from collage.accuracy.budget import Budget
 from collage.accuracy.calibration import calibrated
-from collage.accuracy.errors import ErrorTable, sensitivities
-from collage.annotations.precision import INT8
+from collage.accuracy.errors import ErrorTable, sensitivities, weights_digest
+from collage.annotations.precision import INT8, ranges_of
 from collage.backends.base import Backend
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.from_relax import read_graph
 from collage.measure.reference import ReferenceRun
 from collage.progress import Reporter
 from collage.records import RecordDatabase
+from collage.records.key import digest_of
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,8 @@ class Grant:
     int8
         Whether single products may be in eight bits.
     judged_on
-        Digest of the samples that the budget is judged on, and of the weights; "" where verdicts cannot be recorded.
+        Digest of the samples that the budget is judged on, of the weights and of the ranges; "" where verdicts cannot
+        be recorded.
     """
 
     budget: Budget
@@ -73,4 +75,6 @@ def granted(
         precisions,
         reference,
     )
-    return module, Grant(allowance.budget(reference), errors, INT8 in precisions, allowance.key)
+    # What a placement computes depends on the weights and on the ranges, too.
+    judged_on = allowance.key and digest_of([allowance.key, weights_digest(module, graph), ranges_of(module)])
+    return module, Grant(allowance.budget(reference), errors, INT8 in precisions, judged_on)

@@ -14,9 +14,11 @@ from tvm import relax
 
 import collage
 from collage.accuracy.budget import relative_error
+from collage.accuracy.effects import _Part
 from collage.api.plan import Plan
 from collage.errors import CollageError, ModelInputError
 from collage.frontend import load
+from estimators.measured import _DeviceEstimator
 
 pytestmark = pytest.mark.long
 
@@ -128,6 +130,41 @@ def test_a_metric_of_the_user_judges(module: Any, records: Path) -> None:
         effort="quick",
     )
     assert plan.accuracy is not None and plan.accuracy.metric and plan.accuracy.upper <= 0.01
+
+
+def test_a_second_budget_measures_nothing_again(module: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counted are parts of the network that errors were measured on, and candidates that were timed."""
+    errors: list[object] = []
+    timed: list[object] = []
+    effects, estimate = _Part.effects, _DeviceEstimator.estimate
+
+    def counted_effects(self: Any, *arguments: Any) -> Any:
+        errors.append(self)
+        return effects(self, *arguments)
+
+    def counted_estimate(self: Any, workloads: Any) -> Any:
+        timed.extend((w.structure, w.backend.name, w.composites) for w in workloads)
+        return estimate(self, workloads)
+
+    monkeypatch.setattr(_Part, "effects", counted_effects)
+    monkeypatch.setattr(_DeviceEstimator, "estimate", counted_estimate)
+    found: list[tuple[int, int]] = []
+    for limit in (_LIMIT, _LIMIT / 3, _LIMIT):
+        collage.partition(
+            module,
+            backends=["openvino"],
+            estimator="measured",
+            max_error=limit,
+            calibration=_samples(0, 4),
+            records=tmp_path / "records.sqlite",
+            threads=1,
+            confirm_end_to_end=False,
+        )
+        found.append((len(errors), len(timed)))
+    assert found[0][0] > 0 and found[0][1] > 0
+    assert found[1][0] == found[2][0] == found[0][0], "errors of operators are measured once"
+    assert len(set(timed)) == len(timed), "candidates are measured once"
+    assert found[2] == found[1], "a budget that was there before measures nothing at all"
 
 
 def test_wrong_samples_and_metrics_are_one_line(module: Any) -> None:

@@ -14,7 +14,7 @@ from tvm import relax
 import collage.accuracy.effects as effects
 import collage.accuracy.errors as errors_module
 from collage.accuracy.calibration import calibrated
-from collage.accuracy.effects import Place, measured
+from collage.accuracy.effects import Effect, Place, squared_errors
 from collage.accuracy.errors import ErrorTable, sensitivities, squared_error
 from collage.accuracy.program import on_engine
 from collage.annotations.precision import BF16, FLOAT32, INT8
@@ -64,6 +64,14 @@ def graph(module: Any) -> DataflowGraph:
 def database(tmp_path: Path) -> Iterator[RecordDatabase]:
     with RecordDatabase(tmp_path / "records.db") as opened:
         yield opened
+
+
+def measured(*arguments: Any) -> dict[Place, float]:
+    """The squared error of each place."""
+    found: dict[tuple[Place, int], Effect] = {}
+    for each in effects.measured(*arguments):
+        found |= each
+    return squared_errors(found)
 
 
 def _products(graph: DataflowGraph) -> list[int]:
@@ -119,12 +127,45 @@ def test_the_second_call_runs_nothing(module: Any, database: RecordDatabase, mon
     monkeypatch.setattr(errors_module, "measured", refuses)
     assert _table(module, database) == first
     with pytest.raises(AssertionError, match="measured again"):
-        _table(module, database, SAMPLES[:1])
+        _table(module, database, [(2 * SAMPLES[0][0],)])
+
+
+def test_what_was_interrupted_goes_on_where_it_was(
+    module: Any, graph: DataflowGraph, database: RecordDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A part of the network on one sample is measured once, whatever comes in between."""
+    monkeypatch.setattr(effects, "_OPERATORS", 1)
+    parts = len(_products(graph)) * len(SAMPLES)
+    ran: list[object] = []
+    real = effects._Part.effects
+
+    def counted(self: Any, run: Any, due: Any) -> Any:
+        if len(ran) == parts // 2:
+            ran.append("interrupted")
+            raise KeyboardInterrupt
+        ran.append(self)
+        return real(self, run, due)
+
+    monkeypatch.setattr(effects._Part, "effects", counted)
+    with pytest.raises(KeyboardInterrupt):
+        _table(module, database)
+    assert len(database) == parts // 2
+    resumed = _table(module, database)
+    assert len(ran) == parts + 1 and len(database) == parts
+    with RecordDatabase(tmp_path / "other.db") as other:
+        assert _table(module, other) == resumed
+
+
+def test_a_gain_that_no_sample_has_is_measured(module: Any, database: RecordDatabase, tmp_path: Path) -> None:
+    """Of one operator in two, the first sample has no gain."""
+    _table(module, database)
+    with RecordDatabase(tmp_path / "other.db") as other:
+        assert _table(module, database, SAMPLES[:1]) == _table(module, other, SAMPLES[:1])
 
 
 def test_what_was_measured_travels_in_a_log(module: Any, database: RecordDatabase, tmp_path: Path) -> None:
     table = _table(module, database)
-    assert export_log(database, tmp_path / "log.jsonl") == len(_products(read_graph(module)))
+    assert export_log(database, tmp_path / "log.jsonl") == len(_products(read_graph(module))) * len(SAMPLES)
     with RecordDatabase(tmp_path / "other.db") as other:
         import_log(other, tmp_path / "log.jsonl")
         assert {record.key.kind for record in other} == {"sensitivity"}
@@ -144,6 +185,8 @@ def test_weights_samples_and_ranges_are_part_of_what_is_recalled(
     _table(module, database)
     known = len(database)
     _table(module, database, SAMPLES[::-1])
+    assert len(database) == known
+    _table(module, database, [(2 * x,) for (x,) in SAMPLES])
     assert len(database) == 2 * known
     run = ReferenceRun(module, graph, 1)
     _table(calibrated(module, graph, [run.on(SAMPLES[0])]), database)
@@ -181,7 +224,7 @@ def test_errors_of_a_whole_network_are_about_the_sum(module: Any, graph: Dataflo
     run = ReferenceRun(module, graph, 1)
     found = measured(module, graph, [backend], places, SAMPLES, run, Reporter())
     position = {index: i for i, index in enumerate(graph.coverable)}
-    labelled = [(position[i], graph.nodes[graph.nodes[i].inputs[0]].range) for i in _products(graph)]
+    labelled = {position[i]: [graph.nodes[graph.nodes[i].inputs[0]].range] for i in _products(graph)}
     whole = on_engine(module["main"], backend, 1, labelled)
     seen = np.mean([squared_error(whole(sample), run.on(sample).outputs) for sample in SAMPLES])
     assert seen == pytest.approx(sum(found.values()), rel=0.5)
