@@ -8,6 +8,7 @@ budget. `error.py` says what an error is.
     python -m benchmarks.precision.table                                      # Markdown of what was judged
     python -m benchmarks.precision.tasks                                      # trained networks, by a task's metric
     python -m benchmarks.precision.error_model                                # predicted against measured error
+    python -m benchmarks.precision.all_int8                                   # everything in eight bits, and NNCF
 
 `quantise.py` runs NNCF, which is no dependency of anything else: `pip install '.[bench]'`, here or in an environment
 of its own (`--nncf-python`).

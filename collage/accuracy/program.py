@@ -6,7 +6,7 @@ engine takes whole runs on TVM, operator by operator.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -34,13 +34,16 @@ from collage.runtime import engines
 Program = Callable[[Sequence[np.ndarray]], list[np.ndarray]]
 
 
-def on_engine(function: Any, backend: Backend, threads: int, int8: Sequence[tuple[int, Range]] = ()) -> Program:
+def on_engine(
+    function: Any, backend: Backend, threads: int, int8: Mapping[int, Sequence[Range]] | None = None
+) -> Program:
     """What runs a Relax function on the engine of a graph backend.
 
     Parameters
     ----------
     int8
-        Positions of the bindings that are in eight bits, with the ranges of their data.
+        Position of a binding that is in eight bits -> the ranges of its operands; those that are not known are not
+        quantised.
 
     Raises
     ------
@@ -50,9 +53,13 @@ def on_engine(function: Any, backend: Backend, threads: int, int8: Sequence[tupl
     attributes: dict[str, Any] = {"Codegen": backend.name, "global_symbol": "measured"}
     if int8:
         listed = list(bindings(function))
-        ranges = {listed[position][1].args[0]: ends for position, ends in int8}
+        ranges = {
+            operand: ends
+            for position, own in int8.items()
+            for operand, ends in zip(listed[position][1].args, own, strict=False)
+        }
         values = [*function.params, *(variable for variable, _ in listed)]
-        attributes[INT8_POSITIONS] = [position for position, _ in int8]
+        attributes[INT8_POSITIONS] = list(int8)
         attributes[INT8_RANGES] = [end for value in values for end in ranges.get(value, UNKNOWN)]
     blob = backend.engine_blob(function.with_attrs(attributes))
     run = engines.create(backend.engine_name, blob, {**backend.engine_options(threads), **backend.alone_options()})

@@ -37,8 +37,8 @@ Range = tuple[float, float]
 UNKNOWN: Range = (0.0, 0.0)
 #: What data range over where nobody calibrated: latency does not depend on it.
 _ANY: Range = (-4.0, 4.0)
-#: Steps of uint8.
-UINT8_STEPS = 255
+#: Steps of uint8, and of symmetric int8 on each side of 0.
+UINT8_STEPS, INT8_STEPS = 255, 127
 #: The least scale: a product of two of them, and its reciprocal, are numbers of float32.
 LEAST_SCALE = 1e-15
 
@@ -62,8 +62,19 @@ def uint8_steps(ends: Range) -> tuple[float, int]:
     ValueError
         The data were not finite in calibration.
     """
-    if not all(map(math.isfinite, ends)):
-        raise ValueError("its data were not finite in calibration: it cannot be in eight bits")
-    low, high = _ANY if ends == UNKNOWN else (min(ends[0], 0.0), max(ends[1], 0.0))
+    low, high = _with_zero(ends)
     scale = np.float32(max((high - low) / UINT8_STEPS, LEAST_SCALE))
     return float(scale), int(np.clip(np.rint(-low / scale), 0, UINT8_STEPS))
+
+
+def int8_scale(ends: Range) -> float:
+    """Scale of data in int8 without a zero point. Raises as `uint8_steps`."""
+    low, high = _with_zero(ends)
+    return float(np.float32(max(max(-low, high) / INT8_STEPS, LEAST_SCALE)))
+
+
+def _with_zero(ends: Range) -> Range:
+    """The range that quantisation covers."""
+    if not all(map(math.isfinite, ends)):
+        raise ValueError("its data were not finite in calibration: it cannot be in eight bits")
+    return _ANY if ends == UNKNOWN else (min(ends[0], 0.0), max(ends[1], 0.0))

@@ -106,15 +106,25 @@ class Backend(ABC):
         """
         return False
 
+    def int8_operands(self, graph: Any, node: Any) -> tuple[int, ...]:
+        """The nodes of a `DataflowGraph` that a node reads in eight bits where it is computed so; by default its data,
+        the first one.
+        """
+        return (node.inputs[0],)
+
     def int8_nodes(self, graph: Any, inside: IndexSet) -> IndexSet:
         """Which nodes of a `DataflowGraph` can be in eight bits: those that it takes and whose data have a range; of a
         network that was not calibrated, all that it takes.
         """
         nodes = graph.nodes
         unknown = all(node.range == UNKNOWN for node in nodes)
-        return IndexSet(
-            i for i in inside if self.takes_int8(nodes[i]) and (unknown or _has_range(nodes[nodes[i].inputs[0]].range))
-        )
+
+        def is_able(index: int) -> bool:
+            if not self.takes_int8(nodes[index]):
+                return False
+            return unknown or all(_has_range(nodes[i].range) for i in self.int8_operands(graph, nodes[index]))
+
+        return IndexSet(filter(is_able, inside))
 
     @property
     def coalesces(self) -> bool:

@@ -6,7 +6,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from collage.backends.base import Availability, Backend, Style
-from collage.backends.onnx.export import export_onnx, takes_int8, unsupported_reason
+from collage.backends.onnx.export import export_onnx, is_product_of_data, is_sum, takes_int8, unsupported_reason
 from collage.errors import CompiledModelError
 from collage.runtime import engines
 
@@ -23,10 +23,16 @@ class OnnxBackend(Backend):
     ----------
     distribution
         What holds the library, as it is installed.
+    int8_results
+        Whether the library wants what convolutions give in eight bits.
+    int8_attention
+        Whether it computes products of two data in eight bits.
     """
 
     style: ClassVar[Style] = "graph"
     distribution: ClassVar[str]
+    int8_results: ClassVar[bool] = False
+    int8_attention: ClassVar[bool] = False
 
     def availability(self) -> Availability:
         try:
@@ -50,7 +56,12 @@ class OnnxBackend(Backend):
         return unsupported_reason(node)
 
     def takes_int8(self, node: Any) -> bool:
-        return takes_int8(node.expr)
+        return takes_int8(node.expr, self.int8_attention)
+
+    def int8_operands(self, graph: Any, node: Any) -> tuple[int, ...]:
+        """Of a sum, and of a product of two data, both operands."""
+        both = is_sum(node.expr) or is_product_of_data(node.expr)
+        return tuple(node.inputs) if both else super().int8_operands(graph, node)
 
     def export(self, function: Any) -> ModelProto:
         """The ONNX model of a `Codegen` function.
@@ -60,7 +71,7 @@ class OnnxBackend(Backend):
         CodegenError
             ONNX does not have its operators.
         """
-        return export_onnx(function, name=str(function.attrs["global_symbol"]))
+        return export_onnx(function, name=str(function.attrs["global_symbol"]), int8_results=self.int8_results)
 
     def engine_blob(self, function: Any) -> bytes:
         """The partition as a serialised ONNX model."""

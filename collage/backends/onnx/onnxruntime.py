@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from collage.annotations.opaque import names_read, sub_graphs
 from collage.annotations.precision import INT8_POSITIONS
 from collage.backends.onnx.base import OnnxBackend
-from collage.backends.onnx.export import export_onnx
 from collage.backends.onnx.int8_form import recognisable
 
 if TYPE_CHECKING:
@@ -20,12 +19,13 @@ class ONNXRuntimeBackend(OnnxBackend):
     name: ClassVar[str] = "onnxruntime"
     priority: ClassVar[int] = 20
     distribution: ClassVar[str] = "onnxruntime"
+    int8_results: ClassVar[bool] = True
 
     def export(self, function: Any) -> ModelProto:
         """As `OnnxBackend.export`. What the branches of an `If` read has open dimensions: with shapes that are known,
         ONNX Runtime's optimisations infer those of the branch that is never taken, and refuse it.
         """
-        model = export_onnx(function, name=str(function.attrs["global_symbol"]), int8_results=True)
+        model = super().export(function)
         if INT8_POSITIONS in function.attrs:
             recognisable(model)
         branches = [graph for node in model.graph.node if node.op_type == "If" for graph in sub_graphs(node)]

@@ -11,7 +11,7 @@ import tvm
 from tvm import relax
 
 from collage import plugins
-from collage.accuracy.levels import int8_levels, multiply_adds, with_int8
+from collage.accuracy.levels import int8_levels, multiply_adds, with_int8, with_sums_between
 from collage.accuracy.table import ErrorTable
 from collage.frontend import load
 from collage.graph.candidates import CandidatePartition
@@ -78,6 +78,34 @@ def test_what_cannot_be_measured_stays_in_float32(graph: DataflowGraph) -> None:
     products = _products(graph)
     errors = {index: math.inf if index == products[0] else 1e-9 for index in products}
     assert all(products[0] not in level for level in _levels(graph, errors, widest=1.0))
+
+
+def test_a_sum_is_in_eight_bits_only_where_its_operands_are() -> None:
+    """Made by products in eight bits, or quantised for all other readers."""
+    weights = relax.const(np.ones((4, 4, 1, 1), np.float32))
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((1, 4, 8, 8), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            given = builder.emit(relax.op.nn.relu(x))
+            made = builder.emit(relax.op.nn.conv2d(given, weights))
+            total = builder.emit(relax.op.add(made, given))
+            out = builder.emit_output(relax.op.nn.conv2d(total, weights))
+        builder.emit_func_output(out)
+    graph = read_graph(load(builder.get()))
+    relu, first, total, last = graph.coverable
+    assert with_sums_between(graph, IndexSet([first, total, last])) == IndexSet([first, total, last])
+    assert with_sums_between(graph, IndexSet([first, total])) == IndexSet([first, total])
+    assert with_sums_between(graph, IndexSet([total, last])) == IndexSet([last])
+    errors = ErrorTable({"int8": {first: 1e-6, total: 1e-12, last: 1.0}})
+    whole = CandidatePartition(SubGraph(graph, graph.coverable), "openvino")
+    levels = int8_levels(graph, {"openvino": [whole]}, {"openvino": plugins.load("backends", "openvino")}, errors, 0.01)
+    assert [nodes for candidate in levels for _, nodes in candidate.composites] == [IndexSet([first, total])]
+
+
+def test_near_budgets_have_the_same_levels(graph: DataflowGraph) -> None:
+    errors = {index: (0.004 * (1 + n)) ** 2 for n, index in enumerate(_products(graph))}
+    assert _levels(graph, errors, 0.0101) == _levels(graph, errors, 0.0102)
 
 
 def test_no_error_granted_offers_nothing(graph: DataflowGraph) -> None:

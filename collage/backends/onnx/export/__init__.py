@@ -9,8 +9,17 @@ A converter either writes ONNX nodes that mean exactly what the Relax operator m
 promises exactly what `export_onnx` does.
 """
 
+from collage.backends.onnx.export.between import is_product_of_data, is_sum
 from collage.backends.onnx.export.conversion import Unsupported
 from collage.backends.onnx.export.exporter import export_onnx, supported_operators, unsupported_reason
 from collage.backends.onnx.export.quantisation import takes_int8
 
-__all__ = ["Unsupported", "export_onnx", "supported_operators", "takes_int8", "unsupported_reason"]
+__all__ = [
+    "Unsupported",
+    "export_onnx",
+    "is_product_of_data",
+    "is_sum",
+    "supported_operators",
+    "takes_int8",
+    "unsupported_reason",
+]

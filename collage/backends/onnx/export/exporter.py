@@ -23,6 +23,7 @@ from collage.backends.onnx.export import (
     reduction,
     windows,
 )
+from collage.backends.onnx.export.between import Bytes, between
 from collage.backends.onnx.export.conversion import (
     Conversion,
     Unsupported,
@@ -33,8 +34,12 @@ from collage.backends.onnx.export.conversion import (
     table,
 )
 from collage.backends.onnx.export.graph import GraphBuilder, Value, Values
-from collage.backends.onnx.export.quantisation import Int8Conversion, quantised_data, takes_int8
-from collage.backends.onnx.export.sums import is_sum, results_alone, sums_between
+from collage.backends.onnx.export.quantisation import (
+    Int8Conversion,
+    already_quantised,
+    quantised_data,
+    takes_int8,
+)
 from collage.errors import CodegenError
 
 _FAMILIES = (elementwise, activations, windows, layers, movement, creation, reduction, quantisation, opaque)
@@ -54,14 +59,14 @@ def export_onnx(func: Any, mod: Any = None, name: str = "main", int8_results: bo
     func
         Function whose parameters are tensors and become the inputs, in order; its body is a flow of calls in A-normal
         form; constants are inline and become initializers; the returned tensor, or flat tuple of tensors, the outputs.
-        Attributes may say that some products are in eight bits (`collage.annotations.precision`).
+        Attributes may say that some products and sums are in eight bits (`collage.annotations.precision`).
     mod
         The module it belongs to; only used in messages, as calls of other functions are refused.
     name
         Of the ONNX graph.
     int8_results
-        Whether sums between products in eight bits are so, too, and what convolutions give
-        (`collage.backends.onnx.export.sums`).
+        Whether the library wants what convolutions give in eight bits
+        (`collage.backends.onnx.export.between`).
 
     Raises
     ------
@@ -92,17 +97,19 @@ def export_onnx(func: Any, mod: Any = None, name: str = "main", int8_results: bo
             # OpenVINO would drop the input, and the positions of the others would shift.
             raise CodegenError(f"{name}: parameter {parameter.name} is not used")
     listed = [binding for block in func.body.blocks for binding in block.bindings]
-    products, ranges = _int8(func, listed)
-    sums = sums_between(listed, products, ranges) if int8_results else set()
-    results = results_alone(listed, products, sums, ranges) if int8_results else set()
+    labelled, ranges = _int8(func, listed)
+    int8 = between(func, labelled, ranges, int8_results)
     for position, binding in enumerate(listed):
         with _Naming(f"{name}: {_operator(binding.value)}, bound to {binding.var.name}"):
             if not isinstance(binding, relax.VarBinding):
                 raise Unsupported("a cast of a shape")
-            int8 = ranges if position in products or position in sums else None
-            env[binding.var] = value = _convert(binding.value, graph, lookup, int8)
-            if position in results:
-                env[binding.var] = quantised_data(graph, str(value), ranges.get(binding.var, UNKNOWN))
+            if position in labelled and not takes_int8(binding.value, data=True):
+                raise Unsupported("it cannot be in eight bits")
+            env[binding.var] = value = _convert(binding.value, graph, lookup, int8.operands.get(position))
+            if position in int8.moved and not int8_results:  # a library that wants it quantises once more
+                already_quantised(graph, str(value), int8.moved[position])
+            if position in int8.results:
+                env[binding.var] = quantised_data(graph, str(value), Bytes(ranges.get(binding.var, UNKNOWN)))
     with _Naming(f"{name}: the result"):
         result = lookup(func.body.body)
         names = result if isinstance(result, tuple) else (result,)
@@ -153,10 +160,8 @@ def _int8(function: Any, bindings: Sequence[Any]) -> tuple[frozenset[int], dict[
     return frozenset(map(int, attrs[INT8_POSITIONS])), ranges
 
 
-def _convert(expr: Any, graph: GraphBuilder, lookup: Any, int8: Mapping[Any, Range] | None = None) -> Value | Values:
-    """Write one bound expression and return the name(s) of its value; in eight bits where the ranges of variables are
-    given.
-    """
+def _convert(expr: Any, graph: GraphBuilder, lookup: Any, int8: Mapping[int, Bytes] | None = None) -> Value | Values:
+    """Write one bound expression and return the name(s) of its value; in eight bits where that is said of operands."""
     if isinstance(expr, relax.Tuple | relax.TupleGetItem | relax.Var | tvm.ir.GenericConst):
         open_types(expr.ty)
         value: Value | Values = lookup(expr)
@@ -175,8 +180,6 @@ def _convert(expr: Any, graph: GraphBuilder, lookup: Any, int8: Mapping[Any, Ran
         if isinstance(operand.ty, relax.TensorType):
             static_type(operand.ty)
     expected = static_types(expr.ty)
-    if int8 is not None and not (takes_int8(expr) or is_sum(expr)):
-        raise Unsupported("it cannot be in eight bits")
     conversion = Conversion(expr, graph, lookup) if int8 is None else Int8Conversion(expr, graph, lookup, int8)
     result = converter(conversion)
     if isinstance(expr.ty, relax.TupleType) != isinstance(result, tuple) or (

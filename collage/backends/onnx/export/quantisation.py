@@ -1,9 +1,10 @@
-"""Quantisation: converters of the operators, and products of float32 that are written in eight bits.
+"""Quantisation: converters of the operators, and products and sums of float32 that are written in eight bits.
 
 Such a product reads its data and its weights through pairs of QuantizeLinear and DequantizeLinear, which is how
 libraries are told of eight bits (https://onnxruntime.ai/docs/performance/model-optimizations/quantization.html). Data
 are quantised per tensor to uint8, from the range that was seen in calibration; weights symmetrically to int8, by
-output channel. What is beyond the range is saturated.
+output channel. Of products of two data the second one, and a first one that has negative numbers, are symmetric in
+int8. What is beyond the range is saturated.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from collage.annotations.precision import LEAST_SCALE, UINT8_STEPS, UNKNOWN, Range, uint8_steps
+from collage.annotations.precision import INT8_STEPS, LEAST_SCALE, UINT8_STEPS, int8_scale, uint8_steps
+from collage.backends.onnx.export.between import Bytes, is_product_of_data, is_sum
 from collage.backends.onnx.export.conversion import Conversion, Converter, Unsupported
-from collage.backends.onnx.export.graph import GraphBuilder, Value
+from collage.backends.onnx.export.graph import GraphBuilder, Value, Values
 
 _BYTES = ("int8", "uint8")
 
@@ -46,23 +48,30 @@ CONVERTERS: dict[str, Converter] = {"relax.quantize": _quantize, "relax.dequanti
 
 #: Products that can be in eight bits -> the axis of the weights' output channels.
 _PRODUCTS = {**{f"relax.nn.conv{n}d": 0 for n in (1, 2, 3)}, "relax.matmul": 1}
-#: Steps of symmetric int8, on each side of 0.
-_INT8 = 127
 #: So many products of bytes add up to a number of int32, whatever they are.
-_MAX_TERMS = (2**31 - 1) // (UINT8_STEPS * _INT8)
+_MAX_TERMS = (2**31 - 1) // (UINT8_STEPS * INT8_STEPS)
 
 
-def takes_int8(expr: Any) -> bool:
-    """Whether a call is a product of float32 with constant weights, which can be written in eight bits: the weights are
-    finite, and sums do not overflow.
+def takes_int8(expr: Any, data: bool = False) -> bool:
+    """Whether a call can be written in eight bits: a product of float32 with constant weights that are finite, where
+    the terms add up to a number of int32; or a sum of two tensors.
+
+    Parameters
+    ----------
+    data
+        Whether a product of two data can, too.
     """
+    if is_sum(expr):
+        return True
+    if is_product_of_data(expr):
+        return data and int(expr.args[0].ty.shape[-1]) <= _MAX_TERMS
     if not isinstance(expr, relax.Call) or getattr(expr.op, "name", "") not in _PRODUCTS:
         return False
-    data, weights = expr.args[:2]
-    dtypes = {str(getattr(value.ty, "dtype", "")) for value in (data, weights, expr)}
+    given, weights = expr.args[:2]
+    dtypes = {str(getattr(value.ty, "dtype", "")) for value in (given, weights, expr)}
     if dtypes != {"float32"} or not isinstance(weights, tvm.ir.GenericConst):
         return False
-    if expr.op.name == "relax.matmul" and (len(weights.ty.shape) != 2 or len(data.ty.shape) < 2):
+    if expr.op.name == "relax.matmul" and (len(weights.ty.shape) != 2 or len(given.ty.shape) < 2):
         return False
     values = np.from_dlpack(weights.value)
     channels = values.shape[_PRODUCTS[expr.op.name]]
@@ -71,31 +80,48 @@ def takes_int8(expr: Any) -> bool:
 
 @dataclass(frozen=True)
 class Int8Conversion(Conversion):
-    """A product, or a sum, that is written in eight bits: what its converter reads has been quantised.
+    """A call that is written in eight bits: what its converter reads has been quantised.
 
     Attributes
     ----------
-    ranges
-        Of variables.
+    data
+        Operand -> how it is quantised. Of products, constants are weights.
     """
 
-    ranges: Mapping[Any, Range] = field(default_factory=dict)
+    data: Mapping[int, Bytes] = field(default_factory=dict)
 
     def value(self, index: int, like: str = "") -> Value:
-        name, weights = super().value(index, like), self.known(index)
-        if weights is not None:
-            return _quantised_weights(self.graph, name, weights, _PRODUCTS[self.call.op.name])
-        return quantised_data(self.graph, name, self.ranges.get(self.call.args[index], UNKNOWN))
+        name = super().value(index, like)
+        if index in self.data:
+            return quantised_data(self.graph, name, self.data[index])
+        weights = self.known(index) if self.call.op.name in _PRODUCTS else None
+        return name if weights is None else _quantised_weights(self.graph, name, weights, _PRODUCTS[self.call.op.name])
+
+    def values(self, index: int) -> Values:
+        names = super().values(index)
+        known = self.data.get(index)
+        return names if known is None else tuple(quantised_data(self.graph, name, known) for name in names)
 
 
-def quantised_data(graph: GraphBuilder, name: Value, ends: Range) -> Value:
+def quantised_data(graph: GraphBuilder, name: Value, held: Bytes) -> Value:
     """The data after quantisation; readers of one value share it."""
+    operands = (name, *_steps(graph, held))
+    return graph.once(("int8 data", *operands), lambda: _there_and_back(graph, *operands))
+
+
+def already_quantised(graph: GraphBuilder, name: Value, held: Bytes) -> None:
+    """Say that data are in eight bits: quantising them would change nothing."""
+    graph.once(("int8 data", name, *_steps(graph, held)), lambda: name)
+
+
+def _steps(graph: GraphBuilder, held: Bytes) -> tuple[Value, Value]:
+    """Scale and zero."""
     try:
-        scale, zero = uint8_steps(ends)
+        scale, zero = (int8_scale(held.ends), 0) if held.signed else uint8_steps(held.ends)
     except ValueError as error:
         raise Unsupported(str(error)) from error
-    operands = (name, graph.constant(np.asarray(scale, "float32")), graph.constant(np.asarray(zero, "uint8")))
-    return graph.once(("int8 data", *operands), lambda: _there_and_back(graph, *operands))
+    kind = "int8" if held.signed else "uint8"
+    return graph.constant(np.asarray(scale, "float32")), graph.constant(np.asarray(zero, kind))
 
 
 def _there_and_back(graph: GraphBuilder, name: Value, scale: Value, zero: Value) -> Value:
@@ -107,8 +133,8 @@ def _quantised_weights(graph: GraphBuilder, name: Value, weights: np.ndarray, ax
 
     def write() -> Value:
         others = tuple(i for i in range(weights.ndim) if i != axis)
-        scale = np.maximum(np.abs(weights).max(axis=others, keepdims=True) / _INT8, LEAST_SCALE).astype(np.float32)
-        steps = np.clip(np.rint(weights / scale), -_INT8, _INT8).astype(np.int8)
+        scale = np.maximum(np.abs(weights).max(axis=others, keepdims=True) / INT8_STEPS, LEAST_SCALE).astype(np.float32)
+        steps = np.clip(np.rint(weights / scale), -INT8_STEPS, INT8_STEPS).astype(np.int8)
         zeros = np.zeros(scale.size, dtype=np.int8)
         scales = graph.constant(scale.reshape(-1))
         return graph.emit("DequantizeLinear", graph.constant(steps), scales, graph.constant(zeros), axis=axis)

@@ -1,0 +1,201 @@
+"""What lies between products in eight bits: sums, and what moves or selects numbers.
+
+Quantising commutes with what moves or selects numbers. Where everything that reads such a result quantises it by one
+range, the operands are quantised instead, by that range: the numbers are the same, a convolution writes bytes at once,
+and pools and reshapes run on bytes.
+
+A sum of residual blocks is in eight bits where both operands are quantised. OpenVINO computes it, and what comes after,
+together with the convolution before it then, and only then. ONNX Runtime computes a convolution in eight bits only
+where its result is quantised.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import relax
+
+from collage.annotations.precision import UNKNOWN, Range
+
+_SELECTING = frozenset((*(f"relax.nn.max_pool{n}d" for n in (1, 2, 3)), "relax.strided_slice"))
+#: What gives numbers of its first operand, and no others.
+_MOVING = _SELECTING | frozenset(
+    f"relax.{name}"
+    for name in ("reshape", "flatten", "nn.batch_flatten", "squeeze", "expand_dims", "permute_dims", "concat")
+)
+
+
+@dataclass(frozen=True)
+class Bytes:
+    """How data are held in eight bits.
+
+    Attributes
+    ----------
+    ends
+        Their range.
+    signed
+        Whether as int8, with as many steps above zero as below; else as uint8, with a zero of its own.
+    """
+
+    ends: Range
+    signed: bool = False
+
+
+@dataclass(frozen=True)
+class Between:
+    """What is read and written in eight bits in a function.
+
+    Attributes
+    ----------
+    operands
+        Position of a binding -> operand -> how it is quantised; of a tuple all its fields.
+    moved
+        Those positions whose result is in eight bits because their operands are.
+    results
+        Positions of what convolutions give, after bias and clamp, that nobody quantises, and that a library wants
+        quantised.
+    """
+
+    operands: Mapping[int, Mapping[int, Bytes]]
+    moved: Mapping[int, Bytes]
+    results: Collection[int]
+
+
+def is_product_of_data(expr: Any) -> bool:
+    """Whether a call multiplies matrices of float32 neither of which is a constant, as attention does."""
+    if _operator(expr) != "relax.matmul" or not all(isinstance(operand, relax.Var) for operand in expr.args):
+        return False
+    ranks = {len(operand.ty.shape) for operand in expr.args if isinstance(operand.ty.shape, relax.ShapeExpr)}
+    return len(ranks) == 1 and min(ranks) > 1 and {str(v.ty.dtype) for v in (*expr.args, expr)} == {"float32"}
+
+
+def is_sum(expr: Any) -> bool:
+    """Whether a call adds two tensors of float32 of one shape with a position in space, neither of them a constant: as
+    residual blocks do. Those of transformers go into norms, which are computed in float32.
+    """
+    if _operator(expr) != "relax.add" or not all(isinstance(operand, relax.Var) for operand in expr.args):
+        return False
+    one, other = (operand.ty for operand in expr.args)
+    return str(one.dtype) == "float32" and one.ndim > 3 and bool(tvm_ffi.structural_equal(one, other))
+
+
+def between(function: Any, labelled: Collection[int], ranges: Mapping[Any, Range], results: bool) -> Between:
+    """What is in eight bits in a function because some of its products and sums are.
+
+    Parameters
+    ----------
+    labelled
+        Positions of these products and sums.
+    ranges
+        Of all variables.
+    results
+        Whether the library wants what convolutions give in eight bits.
+    """
+    if not labelled:
+        return Between({}, {}, ())
+    operands: dict[int, Mapping[int, Bytes]] = {}
+    flow = _Flow(function, labelled, ranges)
+    for position in labelled:
+        call = flow.bindings[position].value
+        operands[position] = flow.held(call)
+    moved: dict[int, Bytes] = {}
+    for position in reversed(range(len(flow.bindings))):
+        wanted = None if position in operands else flow.wanted(position, operands)
+        if wanted is not None:
+            operands[position], moved[position] = {0: wanted}, wanted
+    return Between(operands, moved, flow.results(operands) if results else ())
+
+
+class _Flow:
+    """The bindings of a function, and who reads what."""
+
+    def __init__(self, function: Any, labelled: Collection[int], ranges: Mapping[Any, Range]) -> None:
+        self.bindings = [binding for block in function.body.blocks for binding in block.bindings]
+        self._labelled, self._ranges = frozenset(labelled), ranges
+        self._calibrated = any(ends != UNKNOWN for ends in ranges.values())
+        self._position = {binding.var: position for position, binding in enumerate(self.bindings)}
+        #: Variable -> (position, operand) of all that read it; the function's result is at -1.
+        self._readers: dict[Any, list[tuple[int, int]]] = {}
+        for position, binding in enumerate(self.bindings):
+            call = binding.value
+            listed = enumerate(call.args) if isinstance(call, relax.Call) else [(-1, call)]
+            for index, operand in listed:
+                for variable in _variables(operand):
+                    self._readers.setdefault(variable, []).append((position, index))
+        for variable in _variables(function.body.body):
+            self._readers.setdefault(variable, []).append((-1, -1))
+
+    def range(self, variable: Any) -> Range:
+        return self._ranges.get(variable, UNKNOWN)
+
+    def held(self, call: Any) -> dict[int, Bytes]:
+        """How a product or a sum reads its operands."""
+        if is_sum(call):
+            return {i: Bytes(self.range(operand)) for i, operand in enumerate(call.args)}
+        if not is_product_of_data(call):
+            return {0: Bytes(self.range(call.args[0]))}
+        # Libraries multiply two data without zeros of their own only, and the second as int8.
+        one, other = map(self.range, call.args)
+        return {0: Bytes(one, signed=one == UNKNOWN or one[0] < 0), 1: Bytes(other, signed=True)}
+
+    def wanted(self, position: int, operands: Mapping[int, Mapping[int, Bytes]]) -> Bytes | None:
+        """How all that read a result quantise it, where its operands can be quantised instead."""
+        binding = self.bindings[position]
+        name = _operator(binding.value)
+        asked = {operands.get(reader, {}).get(index) for reader, index in self._readers.get(binding.var, ())}
+        if name not in _MOVING or len(asked) != 1:
+            return None
+        (wanted,) = asked
+        given = binding.value.args[0]
+        sources = list(given.fields) if isinstance(given, relax.Tuple) else [given]
+        if not all(isinstance(s, relax.Var) and isinstance(s.ty, relax.TensorType) for s in sources):
+            return None
+        # Of what has other readers, quantising the smaller result is less work.
+        if name in _SELECTING and any(len(self._readers[source]) > 1 for source in sources):
+            return None
+        return wanted
+
+    def results(self, operands: Mapping[int, Mapping[int, Bytes]]) -> set[int]:
+        """Positions of what convolutions in eight bits give, after bias and clamp, that nobody quantises."""
+        found: set[int] = set()
+        for position in self._labelled:
+            if not _operator(self.bindings[position].value).startswith("relax.nn.conv"):
+                continue
+            end = position
+            while len(after := self._readers.get(self.bindings[end].var, [])) == 1 and after[0][0] >= 0:
+                if not _ends(self.bindings[after[0][0]].value):
+                    break
+                end = after[0][0]
+            read = any(index in operands.get(reader, {}) for reader, index in after)
+            if not read and (not self._calibrated or _is_known(self.range(self.bindings[end].var))):
+                found.add(end)
+        return found
+
+
+def _variables(expr: Any) -> Sequence[Any]:
+    if isinstance(expr, relax.Var):
+        return [expr]
+    return list(relax.analysis.free_vars(expr)) if isinstance(expr, relax.Tuple | relax.TupleGetItem) else []
+
+
+def _ends(expr: Any) -> bool:
+    """Whether it is computed with a convolution: its bias, or a clamp."""
+    return _is_bias(expr) or _operator(expr) in ("relax.nn.relu", "relax.clip")
+
+
+def _is_bias(expr: Any) -> bool:
+    return _operator(expr) == "relax.add" and sum(isinstance(o, tvm.ir.GenericConst) for o in expr.args) == 1
+
+
+def _is_known(ends: Range) -> bool:
+    return ends != UNKNOWN and all(map(math.isfinite, ends))
+
+
+def _operator(expr: Any) -> str:
+    op = getattr(expr, "op", None)
+    return str(op.name) if isinstance(op, tvm.ir.Op) else ""
