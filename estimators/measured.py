@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import cache, cached_property
@@ -20,16 +20,17 @@ from collage.cost.estimator import CostEstimator, Samples, Workload, device_kind
 from collage.errors import CodegenError
 from collage.graph.from_relax import read_graph
 from collage.measure.artifact import Artifact, Preparation, prepare, prewarm, write_arrays
-from collage.measure.builder import Built, build_all
+from collage.measure.builder import Built
 from collage.measure.check import WRONG, wrong_numbers
 from collage.measure.conditions import Conditions, disturbance_notes
 from collage.measure.faults import Failure, MachineFault, blame_of, is_scarce, is_scarcity
-from collage.measure.host_lock import timing
+from collage.measure.host import measured_on
 from collage.measure.job import Job
 from collage.measure.probe import build_probes, self_contained
 from collage.measure.protocol import Protocol, candidate_protocol
 from collage.measure.reference import ReferenceRun
-from collage.measure.runner import Measurement, Runner
+from collage.measure.runner import Measurement
+from collage.measure.workers import LocalWorkers, Workers
 from collage.progress import Reporter
 from collage.records import Record, RecordDatabase, key_of
 from collage.runtime.device_info import describe_device, is_host
@@ -55,6 +56,8 @@ class MeasuredEstimator(CostEstimator):
         does not count.
     reporter
         Shows progress.
+    workers
+        Who builds and times; None is processes of this host. With others, `build_jobs` and `timeout_s` are theirs.
     """
 
     #: Of the session that is open.
@@ -67,17 +70,22 @@ class MeasuredEstimator(CostEstimator):
         build_jobs: int | None = None,
         timeout_s: float = 60.0,
         reporter: Reporter | None = None,
+        workers: Workers | None = None,
     ) -> None:
         self.records = records
         self.protocol: Protocol | None = protocol
         self.build_jobs = build_jobs
         self.timeout_s = timeout_s
         self.reporter = reporter
+        self.workers = workers
 
     def bind(self, records: RecordDatabase, reporter: Reporter) -> CostEstimator:
         return self.with_params(
             records=records if self.records is None else self.records, reporter=self.reporter or reporter
         )
+
+    def on(self, workers: Workers) -> CostEstimator:
+        return self.with_params(workers=workers)
 
     @property
     def uses_device(self) -> bool:
@@ -86,11 +94,14 @@ class MeasuredEstimator(CostEstimator):
     @contextmanager
     def session(self) -> Iterator[None]:
         before = self._bench
-        with _Bench(self.timeout_s) as self._bench:
+        with self._new_bench() as self._bench:
             try:
                 yield
             finally:
                 self._bench = before
+
+    def _new_bench(self) -> _Bench:
+        return _Bench(self.workers, self.build_jobs, self.timeout_s)
 
     @cached_property
     def _conditions(self) -> list[Conditions]:
@@ -103,20 +114,18 @@ class MeasuredEstimator(CostEstimator):
             if not isinstance(records, RecordDatabase):
                 records = stack.enter_context(RecordDatabase(records))
             protocol = self.protocol or candidate_protocol(describe_device(device_kind(workloads)))
-            bench = self._bench or stack.enter_context(_Bench(self.timeout_s))
-            device = _DeviceEstimator(
-                records, protocol, self.build_jobs, self.timeout_s, self.reporter or Reporter(), bench, self._conditions
-            )
+            bench = self._bench or stack.enter_context(self._new_bench())
+            device = _DeviceEstimator(records, protocol, self.reporter or Reporter(), bench, self._conditions)
             return CachedEstimator(records, fallback=device, protocol=protocol).estimate(workloads)
 
     def notes(self, workloads: Collection[Workload]) -> list[str]:
-        """How disturbed the machine was by others while it measured."""
-        return disturbance_notes(self._conditions)
+        """How disturbed the machine was by others while it measured, and who else measured."""
+        return [*disturbance_notes(self._conditions), *(self.workers.notes() if self.workers is not None else ())]
 
 
 class _Bench:
-    """What is kept from measurement to measurement: a timing process, which takes seconds to come up, and the
-    warm-ups that it has loaded.
+    """What is kept from measurement to measurement: who builds and times, of which a process takes seconds to come up,
+    and the warm-ups.
 
     Attributes
     ----------
@@ -124,12 +133,14 @@ class _Bench:
         Backend -> its warm-up; absent where it was not built yet, None where it cannot be built.
     """
 
-    def __init__(self, timeout_s: float) -> None:
+    def __init__(self, others: Workers | None, build_jobs: int | None, timeout_s: float) -> None:
+        self.others = others
+        self.build_jobs = build_jobs
         self.timeout_s = timeout_s
         self.warm_ups: dict[str, Artifact | None] = {}
         self._stack = ExitStack()
         self._folder: Path | None = None
-        self._runner: Runner | None = None
+        self._local: LocalWorkers | None = None
 
     @property
     def folder(self) -> Path:
@@ -137,17 +148,21 @@ class _Bench:
             self._folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="collage-")))
         return self._folder
 
-    def runner(self, threads: int) -> Runner:
-        """The timing process; another one, with other warm-ups, for another number of threads."""
-        if self._runner is not None and self._runner.threads != threads:
+    def workers(self, threads: int) -> Workers:
+        """Those of others; where there are none, of this host, with warm-ups for this number of threads."""
+        if self.others is not None:
+            return self.others
+        if self._local is not None and self._local.threads != threads:
             self.close()
-        if self._runner is None:
-            self._runner = self._stack.enter_context(Runner(threads, self.timeout_s))
-        return self._runner
+        if self._local is None:
+            self._local = LocalWorkers(threads, self.build_jobs, self.timeout_s)
+            self._stack.enter_context(self._local)
+        self._local.start()
+        return self._local
 
     def close(self) -> None:
         self._stack.close()
-        self._folder, self._runner = None, None
+        self._folder, self._local = None, None
         self.warm_ups.clear()
 
     def __enter__(self) -> _Bench:
@@ -166,16 +181,12 @@ class _DeviceEstimator(CostEstimator):
         self,
         records: RecordDatabase,
         protocol: Protocol,
-        build_jobs: int | None,
-        timeout_s: float,
         reporter: Reporter,
         bench: _Bench,
         conditions: list[Conditions],
     ) -> None:
         self.records = records
         self.protocol: Protocol = protocol
-        self.build_jobs = build_jobs
-        self.timeout_s = timeout_s
         self.reporter = reporter
         self.bench = bench
         self.conditions = conditions
@@ -188,17 +199,15 @@ class _DeviceEstimator(CostEstimator):
             groups.setdefault((workload.structure, workload.threads), []).append(workload)
         self.reporter.stage("measuring", len(workloads))
         costs: dict[Workload, Cost] = {}
-        jobs = self.build_jobs or default_threads()
         ordered = sorted(groups.values(), key=lambda alternatives: len(alternatives[0].operators))
-        runner = self.bench.runner(workloads[0].threads)
-        runner.start()
+        workers = self.bench.workers(workloads[0].threads)
         try:
-            warm_ups = self._warm_ups(workloads, jobs)
-            for batch in _batches(ordered, 8 * jobs):
-                costs.update(self._measure_batch(batch, runner, jobs, warm_ups))
+            warm_ups = self._warm_ups(workloads)
+            for batch in _batches(ordered, 8 * workers.builds):
+                costs.update(self._measure_batch(batch, workers, warm_ups))
             for alternatives in ordered:  # alone, now that the files of the others are gone
                 if again := [w for w in alternatives if costs[w].is_unknown and is_scarce(costs[w].reason)]:
-                    costs.update(self._measure_batch([again], runner, jobs, warm_ups))
+                    costs.update(self._measure_batch([again], workers, warm_ups))
         except (OSError, MachineFault) as error:
             if isinstance(error, OSError) and not is_scarcity(error):
                 raise
@@ -208,7 +217,7 @@ class _DeviceEstimator(CostEstimator):
             self.reporter.note(f"{len(unknown)} candidates could not be measured; of the first: {unknown[0]}")
         return [costs[w] for w in workloads]
 
-    def _warm_ups(self, workloads: Sequence[Workload], jobs: int) -> Mapping[str, Artifact | None]:
+    def _warm_ups(self, workloads: Sequence[Workload]) -> Mapping[str, Artifact | None]:
         """Name of each CPU backend -> its probe; one that has none is timed as its threads happen to be, and told.
 
         Raises
@@ -220,7 +229,9 @@ class _DeviceEstimator(CostEstimator):
         backends = {w.backend.name: w.backend for w in workloads if is_host(w.backend.device)}
         new = [backend for name, backend in backends.items() if name not in known]
         folder = self.bench.folder / f"warm-ups{len(known)}"
-        for (name, _), built in build_probes(new, workloads[0].threads, folder, jobs, self.timeout_s).items():
+        jobs = self.bench.build_jobs or default_threads()
+        probes = build_probes(new, workloads[0].threads, folder, jobs, self.bench.timeout_s)
+        for (name, _), built in probes.items():
             if isinstance(built, Artifact):
                 (known[name],) = self_contained([built], folder)
             elif built.blame == "machine":
@@ -231,29 +242,45 @@ class _DeviceEstimator(CostEstimator):
         return known
 
     def _measure_batch(
-        self, batch: list[Alternatives], runner: Runner, jobs: int, warm_ups: Mapping[str, Artifact | None]
+        self, batch: list[Alternatives], workers: Workers, warm_ups: Mapping[str, Artifact | None]
     ) -> dict[Workload, Cost]:
+        """Build all of them, and time alternatives together; record at once what is known."""
         costs: dict[Workload, Cost] = {}
+        asked: list[Mapping[Workload, Artifact]] = []
         with tempfile.TemporaryDirectory(prefix="collage-") as name:
             folder = Path(name)
-            built = self._build(batch, folder, jobs)
-            for number, alternatives in enumerate(batch):
-                made = {workload: built[workload] for workload in alternatives}
-                failed = {w: Measurement.failed(m) for w, m in made.items() if isinstance(m, Failure)}
-                costs |= self._record(failed)
-                ready = {
-                    w: replace(m, warm_up=warm_ups.get(w.backend.name))
-                    for w, m in made.items()
-                    if isinstance(m, Artifact)
-                }
-                if ready:
-                    self.reporter.step(alternatives[0].label.partition(" ")[2], 0)
-                    measured = self._measure_alternatives(ready, runner, folder / f"data{number}")
-                    costs |= self._record(dict(zip(ready, measured, strict=True)))
-                self.reporter.step(alternatives[0].label.partition(" ")[2], len(alternatives))
+            built = self._build(batch, folder, workers)
+
+            def jobs() -> Iterator[Job]:
+                for number, alternatives in enumerate(batch):
+                    made = {workload: built[workload] for workload in alternatives}
+                    failed = {w: Measurement.failed(m) for w, m in made.items() if isinstance(m, Failure)}
+                    costs.update(self._record(failed))
+                    self.reporter.step(_label(alternatives), len(failed))
+                    ready = {
+                        w: replace(m, warm_up=warm_ups.get(w.backend.name))
+                        for w, m in made.items()
+                        if isinstance(m, Artifact)
+                    }
+                    if ready:
+                        try:
+                            job = self._job(ready, _samples(next(iter(ready))), folder / f"data{number}")
+                        except Exception as error:
+                            costs.update(self._record(_prevented(ready, error)))
+                            self.reporter.step(_label(alternatives), len(ready))
+                        else:
+                            asked.append(ready)
+                            yield job
+
+            for number, measured in workers.measure(jobs(), self.reporter):
+                ready = asked[number]
+                if any(m.reason.startswith(WRONG) for m in measured):
+                    measured = self._by_plain_kernels(ready, measured, workers, folder / f"plain{number}")
+                costs.update(self._record(dict(zip(ready, measured, strict=True))))
+                self.reporter.step(_label(ready), len(ready))
         return costs
 
-    def _build(self, batch: list[Alternatives], folder: Path, jobs: int) -> dict[Workload, Built]:
+    def _build(self, batch: list[Alternatives], folder: Path, workers: Workers) -> dict[Workload, Built]:
         """The artifact of each workload, or why there is none."""
         self.reporter.step("building", 0)
         failed: dict[Workload, Built] = {}
@@ -277,39 +304,27 @@ class _DeviceEstimator(CostEstimator):
                     prepared.append(workload)
                     yield preparation
 
-        built = build_all(preparations(), jobs, self.timeout_s)
+        built = workers.build(preparations())
         return failed | dict(zip(prepared, built, strict=True))
 
-    def _measure_alternatives(
-        self, alternatives: Mapping[Workload, Artifact], runner: Runner, folder: Path
+    def _by_plain_kernels(
+        self, alternatives: Mapping[Workload, Artifact], measured: list[Measurement], workers: Workers, folder: Path
     ) -> list[Measurement]:
-        """Check and time alternatives together, while no other run on this host takes samples."""
-        try:
-            return self._check_and_time(alternatives, _samples(next(iter(alternatives))), runner, folder)
-        except Exception as error:
-            if not is_scarcity(error):
-                raise
-            return [Measurement.failed(Failure.of(error, "cannot be measured"))] * len(alternatives)
-
-    def _check_and_time(
-        self, alternatives: Mapping[Workload, Artifact], samples: Samples, runner: Runner, folder: Path
-    ) -> list[Measurement]:
-        """Where one has wrong numbers, the reference itself is checked before that is believed."""
+        """What is measured where one has wrong numbers: the reference itself is checked before that is believed."""
         one = next(iter(alternatives))
-        job = self._job(alternatives, samples, folder)
-        with timing(self.reporter):
-            measured = runner.measure(job)
-        if not any(m.reason.startswith(WRONG) for m in measured):
-            return measured
-        plain = ReferenceRun(one.module, read_graph(one.module), one.threads, samples.inputs, scheduled=False)
-        if wrong_numbers(list(samples.outputs), plain.outputs, self.protocol.tolerance) is None:
-            return measured
-        self.reporter.note(
-            f"the reference of {one.label.partition(' ')[2]} was wrong: plain kernels are the reference now"
-        )
-        job = self._job(alternatives, Samples(samples.inputs, tuple(plain.outputs)), folder / "plain")
-        with timing(self.reporter):
-            return runner.measure(job)
+        try:
+            samples = _samples(one)
+            plain = ReferenceRun(one.module, read_graph(one.module), one.threads, samples.inputs, scheduled=False)
+            if wrong_numbers(list(samples.outputs), plain.outputs, self.protocol.tolerance) is None:
+                return measured
+            self.reporter.note(
+                f"the reference of {one.label.partition(' ')[2]} was wrong: plain kernels are the reference now"
+            )
+            job = self._job(alternatives, Samples(samples.inputs, tuple(plain.outputs)), folder)
+        except Exception as error:
+            return list(_prevented(alternatives, error).values())
+        ((_, again),) = workers.measure([job], self.reporter)
+        return again
 
     def _job(self, alternatives: Mapping[Workload, Artifact], samples: Samples, folder: Path) -> Job:
         folder.mkdir()
@@ -343,9 +358,20 @@ class _DeviceEstimator(CostEstimator):
             label=workload.label,
             operators=workload.operators,
             description=workload.description,
-            device=device.as_dict(),
-            conditions=measurement.conditions.as_dict() if measurement.valid else None,
+            device=measured_on(device, measurement.host),
+            conditions=measurement.recorded_conditions,
         )
+
+
+def _prevented(workloads: Iterable[Workload], error: Exception) -> dict[Workload, Measurement]:
+    """What it means for them that an error came up before they were timed. Raises it where no machine is to blame."""
+    if not is_scarcity(error):
+        raise error
+    return {workload: Measurement.failed(Failure.of(error, "cannot be measured")) for workload in workloads}
+
+
+def _label(workloads: Iterable[Workload]) -> str:
+    return next(iter(workloads)).label.partition(" ")[2]
 
 
 def _samples(workload: Workload) -> Samples:

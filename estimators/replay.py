@@ -28,10 +28,12 @@ from collage.cost.cost import Cost
 from collage.cost.estimator import CostEstimator, Workload
 from collage.cost.transition import Pair, Transition, transitions_of
 from collage.errors import RecordsError
+from collage.measure.workers import Workers
 from collage.progress import Reporter
 from collage.records import Record, RecordDatabase, by_key, read_observations
 from collage.records.database import default_path
 from collage.records.key import Composites, Device, MeasuringProtocol, protocol_json
+from collage.records.places import place_of
 
 Source = RecordDatabase | str | os.PathLike[str]
 _Costs = dict[int, Cost]  # by number of threads
@@ -70,6 +72,9 @@ class ReplayEstimator(CostEstimator):
             return self  # and with it what it has read
         fallback = self.fallback.bind(records, reporter) if self.fallback is not None else None
         return self.with_params(records=records if self.records is None else self.records, fallback=fallback)
+
+    def on(self, workers: Workers) -> CostEstimator:
+        return self if self.fallback is None else self.with_params(fallback=self.fallback.on(workers))
 
     def session(self) -> AbstractContextManager[None]:
         return nullcontext() if self.fallback is None else self.fallback.session()
@@ -114,7 +119,8 @@ class ReplayEstimator(CostEstimator):
         return list(self.records)
 
     def _named(self) -> str:
-        return ", ".join(str(s.path if isinstance(s, RecordDatabase) else s) for s in self._sources()) or "no log"
+        named = (s if isinstance(s, RecordDatabase) else place_of(s, 0.0) for s in self._sources())
+        return ", ".join(each.name for each in named) or "no log"
 
     def _fingerprint(self) -> str | None:
         return self.device if self.device is None or isinstance(self.device, str) else self.device.fingerprint

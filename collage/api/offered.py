@@ -16,6 +16,7 @@ from collage.cost.estimator import CostEstimator
 from collage.cost.transition import Pair, Transition, completed
 from collage.measure.copies import copy_costs
 from collage.measure.transitions import transition_costs
+from collage.measure.workers import Workers
 from collage.progress import Reporter
 from collage.records import RecordDatabase
 from collage.runtime.device_info import describe_device
@@ -77,6 +78,7 @@ def offer(
     wish: Wish | None,
     database: RecordDatabase,
     reporter: Reporter,
+    workers: Workers | None = None,
 ) -> Offered:
     """The backends that were asked for, of the precisions of the wish, and the estimator that was, or the effort's.
 
@@ -96,6 +98,8 @@ def offer(
     else:
         chosen = plugins.load("estimators", estimator, **parameters)
     chosen = chosen.bind(database, reporter)
+    if workers is not None:
+        chosen = chosen.on(workers)
     # Where nothing is known of any of them, the estimator itself says so when it is asked.
     known = {name: backend for name, backend in available.items() if chosen.knows(name)} or dict(available)
     left_out = (

@@ -44,6 +44,7 @@ from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.description import describe_module, structure_hash
 from collage.graph.from_relax import read_graph
 from collage.interrupt import interruptible, resumable
+from collage.measure.fleet import workers_at
 from collage.measure.pool import shared_pool
 from collage.measure.reference import ReferenceRun
 from collage.measure.workloads import WorkloadCosts, WorkloadFactory
@@ -92,6 +93,7 @@ def partition(
     seed: int = 0,
     searcher_parameters: Mapping[str, Any] | None = None,
     estimator_parameters: Mapping[str, Any] | None = None,
+    workers: str | None = None,
     reporter: Reporter | None = None,
 ) -> Plan:
     """Find which backend should run which part of a network.
@@ -110,7 +112,8 @@ def partition(
     devices
         Several of them, such as ["cuda", "cpu"]; inputs and results are on the first one. None is `device` alone.
     records
-        Path of the records database; None is the default one in the user's cache folder.
+        Path of the records database, or the address of one of PostgreSQL; None is the default one in the user's cache
+        folder.
     threads
         Number of threads of the deployment; None is all processors of this process.
     shapes
@@ -142,6 +145,9 @@ def partition(
         Of the searcher's and the inputs' random numbers.
     searcher_parameters, estimator_parameters
         Of their constructors, where they are given by name, or by the effort.
+    workers
+        Address of a Dask scheduler, as "tcp://host:8786": candidates are built and timed by its workers on machines
+        like this one (docs/SCALE.md); changes of backend and whole plans, here. None is this host alone.
     reporter
         Shows progress.
 
@@ -166,7 +172,13 @@ def partition(
     correction_rounds = effort.correction_rounds if correction_rounds is None else correction_rounds
     if len(devices) > 1 and not all(map(is_host, devices)):
         correction_rounds = 0  # an accelerator's clock does not tell what the host takes beside it
-    with interruptible(), RecordDatabase(records) as database, closing(reporter), resumable(database.path):
+    with (
+        interruptible(),
+        RecordDatabase(records) as database,
+        closing(reporter),
+        resumable(database.name),
+        workers_at(workers, reporter, devices) as others,
+    ):
         search_with: Searcher = plugins.load("searchers", searcher, **searcher_parameters or {})
         wish = Wish.of(
             max_error=max_error,
@@ -179,7 +191,7 @@ def partition(
         if wish is not None and devices != ("cpu",):
             raise CollageError(f"an error budget is for a plan on the CPU alone, not on {', '.join(devices)}")
         offered = offer(
-            backends, estimator, estimator_parameters or {}, effort, devices, threads, wish, database, reporter
+            backends, estimator, estimator_parameters or {}, effort, devices, threads, wish, database, reporter, others
         )
         chosen, estimate_with = offered.backends, offered.estimator
         if estimate_with.uses_device:

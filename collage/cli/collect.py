@@ -11,7 +11,7 @@ import typer
 
 from collage.annotations.precision import BF16, INT8
 from collage.cli.exits import guarded
-from collage.cli.options import Device, Devices, Records, Verbose, parse_names
+from collage.cli.options import Device, Devices, Records, Verbose, Workers, parse_names
 from collage.cli.terminal import quiet
 
 #: Hours of measuring should not be in anybody's way; on a machine that is idle otherwise it changes no latency.
@@ -74,6 +74,7 @@ def collect(
     threads: _Threads = None,
     model: _CostModel = None,
     precisions: _Precisions = None,
+    workers: Workers = None,
     verbose: Verbose = False,
 ) -> None:
     """Measure the candidates of networks, and variants of them on other shapes, that the records do not hold yet."""
@@ -97,8 +98,9 @@ def collect(
         from collage.cli.tune import configured_backends
         from collage.collect.collection import collect as run
         from collage.records import default_path
+        from collage.records.places import place_of
 
-        path = records or default_path()
+        path = records or str(default_path())
         chosen = configured_backends(names, path, 0, *places)
         if names is None:
             chosen += [backend.name for place in places for backend in available_backends(place, less)]
@@ -115,13 +117,17 @@ def collect(
             devices=places,
             model=model,
             precisions=less,
+            workers=workers,
             reporter=ProgressBar(terminal),
         )
     print(
-        f"{path}: {found.measured:,} workloads measured ({found.invalid:,} invalid), {found.known:,} were known; "
+        f"{place_of(path, 0.0).name}: {found.measured:,} workloads measured ({found.invalid:,} invalid), "
+        f"{found.known:,} were known; "
         f"{found.variants:,} variants drawn, and {found.designed:,} structures of designed blocks; "
         f"{found.repeated:,} measured twice, {found.replaced:,} of them replaced; "
         f"{duration(time.monotonic() - started)}"
     )
+    for note in found.notes:
+        print(note)
     if not found.complete:
         print("The time was up before everything was measured: the same command goes on from here.")

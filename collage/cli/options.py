@@ -19,9 +19,20 @@ Output = Annotated[
     Path, typer.Option("-o", "--output", metavar="OUT.so", help="The compiled model to write.", show_default=False)
 ]
 Records = Annotated[
-    Path | None,
+    str | None,
     typer.Option(
-        metavar="PATH", help="The records database.  [default: in the user's cache folder]", show_default=False
+        metavar="PATH|URL",
+        help="The records database: a file, or postgresql+psycopg://host/database.  [default: in the user's cache "
+        "folder]",
+        show_default=False,
+    ),
+]
+Workers = Annotated[
+    str | None,
+    typer.Option(
+        metavar="tcp://HOST:PORT",
+        help="The scheduler of a Dask cluster, whose workers on machines like this one build and time candidates.",
+        show_default=False,
     ),
 ]
 Shapes = Annotated[
@@ -151,6 +162,11 @@ def parse_files(texts: Sequence[str] | None) -> dict[str, Path]:
             raise typer.BadParameter(f"input {name!r} is given twice", param_hint="--input")
         files[name] = Path(path)
     return files
+
+
+def file_of(records: str | None) -> Path | None:
+    """The file of a records database; None of a server's, and where none is named."""
+    return None if records is None or "://" in records else Path(records)
 
 
 def require_writable(outputs: Mapping[str, Path | None], inputs: Mapping[str, Path | None]) -> None:

@@ -74,7 +74,7 @@ def report(
         print(f"Wrote {html}")
 
 
-def _load(path: Path, model: Path, shapes: dict[str, tuple[int, ...]], records: Path | None) -> Plan | PlanSet:
+def _load(path: Path, model: Path, shapes: dict[str, tuple[int, ...]], records: str | None) -> Plan | PlanSet:
     """The plan, or the plans for several shapes, with TVM's kernels scheduled from the tuning records beside the
     records database.
     """
@@ -85,10 +85,9 @@ def _load(path: Path, model: Path, shapes: dict[str, tuple[int, ...]], records: 
     from collage.api.plan_set import PlanSet
     from collage.frontend import load
     from collage.planned.file import is_set
-    from collage.records import default_path
 
     def scheduled(plan: Plan) -> Plan:
-        native = native_backend(plan.device, tuning_folder(records or default_path(), plan.device))
+        native = native_backend(plan.device, tuning_folder(records, plan.device))
         if native.name not in plan.backends:
             return plan
         return replace(plan, backends={**plan.backends, native.name: native})

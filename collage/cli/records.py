@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from collage.cli.exits import guarded
-from collage.cli.options import Records, Verbose, require_writable
+from collage.cli.options import Records, Verbose, file_of, require_writable
 
 if TYPE_CHECKING:
     from collage.records import RecordDatabase
@@ -21,7 +21,9 @@ app = typer.Typer(no_args_is_help=True, help="Look into the records of all measu
 _Log = Annotated[
     str,
     typer.Argument(
-        metavar="LOG.jsonl", help="The benchmark log; `.gz` compresses it, `-` is a pipe.", show_default=False
+        metavar="LOG.jsonl",
+        help="The benchmark log; `.gz` compresses it, `.parquet` is a table, `-` is a pipe.",
+        show_default=False,
     ),
 ]
 
@@ -29,20 +31,20 @@ _Log = Annotated[
 @app.command("stats")
 @guarded
 def stats(records: Records = None, verbose: Verbose = False) -> None:
-    """Count the records, by kind, backend, device and status."""
+    """Count the records, by kind, backend, device and status, and the observations by host."""
     with _existing(records) as database:
         found = database.stats()
     size = f"{found.size_bytes / 1e6:.1f} MB"
-    print(f"{found.path}: {found.records:,} records of {found.observations:,} observations, {size}")
+    print(f"{found.name}: {found.records:,} records of {found.observations:,} observations, {size}")
     if found.oldest and found.newest:
         future = " (in the future: the clock was set back, or was wrong)" if found.newest > _ago(-_DAY) else ""
         print(f"measured from {found.oldest} to {found.newest}{future}")
     for title, counts in (
         *(("kind", found.by_kind), ("backend", found.by_backend)),
-        *(("device", found.by_device), ("status", found.by_status)),
+        *(("device", found.by_device), ("status", found.by_status), ("host", found.by_host)),
     ):
         for name, count in counts.items():
-            print(f"  {title:8} {name:40} {count:8,}")
+            print(f"  {title:8} {name or 'unknown':40} {count:8,}")
 
 
 @app.command("list")
@@ -67,7 +69,7 @@ def export(log: _Log, records: Records = None, verbose: Verbose = False) -> None
     from collage.records import export_log
 
     if log != "-":
-        require_writable({"LOG": Path(log)}, {"the records": records})
+        require_writable({"LOG": Path(log)}, {"the records": file_of(records)})
     with _existing(records) as database:
         count = export_log(database, sys.stdout if log == "-" else Path(log))
     if log != "-":
@@ -83,11 +85,30 @@ def import_records(log: _Log, records: Records = None, verbose: Verbose = False)
     with RecordDatabase(records) as database:
         counts = import_log(database, sys.stdin if log == "-" else Path(log))
         print(
-            f"{database.path}: {counts.read:,} observations read, {counts.added:,} added, "
+            f"{database.name}: {counts.read:,} observations read, {counts.added:,} added, "
             f"{counts.known:,} known already"
         )
     if counts.torn:
         print(f"warning: {counts.torn}", file=sys.stderr)
+
+
+@app.command("merge")
+@guarded
+def merge(
+    sources: Annotated[
+        list[str],
+        typer.Argument(metavar="PATH|URL...", help="Databases, or benchmark logs.", show_default=False),
+    ],
+    records: Records = None,
+    verbose: Verbose = False,
+) -> None:
+    """Add all observations of other databases; those that are there already stay once."""
+    from collage.records import RecordDatabase, merge
+
+    with RecordDatabase(records) as database:
+        for source in sources:
+            counts = merge(database, source)
+            print(f"{database.name}: {counts.read:,} observations read, {counts.added:,} added")
 
 
 @app.command("forget")
@@ -134,7 +155,7 @@ def forget(
         found = database.forget(selection, dry_run)
     would = "would forget" if dry_run else "forgot"
     print(
-        f"{database.path}: {would} {found.observations:,} observations; "
+        f"{database.name}: {would} {found.observations:,} observations; "
         f"nothing else is known of {found.records:,} of the things measured"
     )
     for title, counts in (("backend", found.by_backend), ("status", found.by_status)):
@@ -169,12 +190,12 @@ def _one_of(value: str | None, valid: tuple[str, ...], option: str) -> str | Non
     return value
 
 
-def _existing(path: Path | None) -> RecordDatabase:
-    """The database; one that does not exist is an error, and is not made."""
+def _existing(records: str | None) -> RecordDatabase:
+    """The database; a file that does not exist is an error, and is not made."""
     from collage.errors import RecordsError
-    from collage.records import RecordDatabase, default_path
+    from collage.records import RecordDatabase, default_path, is_url
 
-    wanted = (path or default_path()).expanduser()
-    if not wanted.exists():
+    wanted = records if records is not None and is_url(records) else Path(records or default_path()).expanduser()
+    if isinstance(wanted, Path) and not wanted.exists():
         raise RecordsError(f"{wanted}: there are no records yet")
     return RecordDatabase(wanted)

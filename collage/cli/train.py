@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from collage.cli.exits import guarded
-from collage.cli.options import Verbose, require_writable
+from collage.cli.options import Verbose, file_of, require_writable
 
 if TYPE_CHECKING:
     from collage.cost.estimator import Configurations, CostEstimator, ErrorRow, TrainedModel
@@ -23,16 +23,18 @@ if TYPE_CHECKING:
 @guarded
 def train(
     logs: Annotated[
-        list[Path],
+        list[str],
         typer.Argument(
-            metavar="LOGS...", help="Benchmark logs (.jsonl, .jsonl.gz) or records databases.", show_default=False
+            metavar="LOGS...",
+            help="Benchmark logs (.jsonl, .jsonl.gz, .parquet) or records databases.",
+            show_default=False,
         ),
     ],
     output: Annotated[
         Path, typer.Option("-o", "--output", metavar="COST.json", help="The model to write.", show_default=False)
     ],
     designed: Annotated[
-        list[Path] | None,
+        list[str] | None,
         typer.Option(
             metavar="LOG",
             help="A log of designed blocks (`collage records collect --designed`); may be repeated.",
@@ -64,9 +66,9 @@ def train(
     from collage.cost.estimator import Trainable
     from collage.errors import PluginError
 
-    inputs = {f"LOG {number}": path for number, path in enumerate([*logs, *(designed or [])], 1)}
+    inputs = {f"LOG {number}": file_of(log) for number, log in enumerate([*logs, *(designed or [])], 1)}
     require_writable({"-o": output}, {name: path for name, path in inputs.items() if path != output})
-    if output.resolve() in {path.resolve() for path in inputs.values()}:
+    if output.resolve() in {path.resolve() for path in inputs.values() if path is not None}:
         raise typer.BadParameter(f"{output} would overwrite a log", param_hint="-o")
     if configurations not in ("newest", "all"):
         raise typer.BadParameter(f"newest or all, not {configurations}", param_hint="--configurations")
@@ -97,16 +99,17 @@ def train(
     print(f"Wrote {output}")
 
 
-def _records(paths: Sequence[Path]) -> list[Record]:
+def _records(logs: Sequence[str]) -> list[Record]:
     """All records of all files, in the files' order; warns of logs whose end is missing."""
     from collage.errors import RecordsError
     from collage.records import read_records
 
     result: list[Record] = []
-    for path in paths:
-        if not path.is_file():
+    for log in logs:
+        path = file_of(log)
+        if path is not None and not path.is_file():
             raise RecordsError(f"{path}: there is no such log or records database")
-        result.extend(read_records(path, lambda torn: print(f"warning: {torn}", file=sys.stderr)))
+        result.extend(read_records(log, lambda torn: print(f"warning: {torn}", file=sys.stderr)))
     return result
 
 

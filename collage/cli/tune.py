@@ -25,6 +25,8 @@ from collage.cli.options import (
     ShapeLists,
     Shapes,
     Verbose,
+    Workers,
+    file_of,
     parse_batches,
     parse_names,
     parse_parameters,
@@ -131,6 +133,7 @@ def tune(
     budget: _Budget = None,
     seed: Annotated[int, typer.Option(help="Of the searcher's and the inputs' random numbers.")] = 0,
     parameter: Parameters = None,
+    workers: Workers = None,
     verbose: Verbose = False,
 ) -> None:
     """Find which backend should run which part of a network, and compile it."""
@@ -142,7 +145,8 @@ def tune(
     granted = (FLOAT32, *(() if max_error is None else chosen or PRECISIONS))
     parameters = parse_parameters(parameter)
     require_writable(
-        {"--output": output, "--plan": plan_path, "--report": report}, {"the model": model, "the records": records}
+        {"--output": output, "--plan": plan_path, "--report": report},
+        {"the model": model, "the records": file_of(records)},
     )
     started = time.monotonic()
     with quiet(verbose) as terminal:
@@ -155,9 +159,9 @@ def tune(
         from collage.frontend import batch_shapes
         from collage.records import RecordDatabase, default_path
 
-        path = records or default_path()
+        path = records or str(default_path())
         with RecordDatabase(path) as database:
-            before = database.stats().by_kind
+            before, shown = database.stats().by_kind, database.name
         reporter = ProgressBar(terminal)
         options: dict[str, Any] = {
             "backends": configured_backends(names, path, tune_trials, *places, precisions=granted),
@@ -177,6 +181,7 @@ def tune(
             "seed": seed,
             "searcher_parameters": parameters["searcher"],
             "estimator_parameters": parameters["estimator"],
+            "workers": workers,
             "reporter": reporter,
         }
         found: Plan | PlanSet
@@ -207,7 +212,7 @@ def tune(
         write_html(plans, report, model.name)
     if isinstance(compiled, CompiledSet):
         print(compiled.description(output))
-    print(f"Measured now: {measured} (records: {path}); {duration(time.monotonic() - started)}")
+    print(f"Measured now: {measured} (records: {shown}); {duration(time.monotonic() - started)}")
     written = ", ".join(str(p) for p in (output, plan_path, report) if p is not None)
     print(f"Wrote {written}")
 
@@ -226,7 +231,7 @@ def _name(kind: str, count: int) -> str:
 
 def configured_backends(
     names: Sequence[str] | None,
-    records: Path,
+    records: str,
     tune_trials: int,
     device: str = "cpu",
     *others: str,
@@ -268,7 +273,11 @@ def native_backend(device: str, tuning_records: Path, tune_trials: int = 0) -> B
     return native.native_backend(device, tune_trials=tune_trials, tuning_records=str(tuning_records))
 
 
-def tuning_folder(records: Path, device: str = "cpu") -> Path:
-    """MetaSchedule's records: a folder beside the records database, of the same name, and one more for each device."""
+def tuning_folder(records: str | None, device: str = "cpu") -> Path:
+    """MetaSchedule's records: a folder beside the records database, of the same name, and one more for each device. Of
+    a database that is not of this machine, beside the default one.
+    """
+    from collage.records import default_path
+
     suffix = ".tuning" if device == "cpu" else f".{device}.tuning"
-    return records.expanduser().with_suffix(suffix)
+    return (file_of(records) or default_path()).expanduser().with_suffix(suffix)

@@ -35,8 +35,10 @@ from collage.cost.estimator import CostEstimator, Workload, estimates
 from collage.frontend import load
 from collage.graph.from_relax import read_graph
 from collage.interrupt import interruptible, resumable
+from collage.measure.fleet import workers_at
 from collage.measure.reference import ReferenceRun
 from collage.measure.transitions import transition_costs
+from collage.measure.workers import Workers
 from collage.measure.workloads import WorkloadFactory
 from collage.progress import Reporter
 from collage.records import RecordDatabase
@@ -73,6 +75,8 @@ class Collected:
         Structures that were drawn from families of blocks.
     complete
         False when the time was up before everything was measured.
+    notes
+        On the workers that measured.
     """
 
     known: int
@@ -83,6 +87,7 @@ class Collected:
     variants: int
     designed: int
     complete: bool
+    notes: tuple[str, ...] = ()
 
 
 def collect(
@@ -100,6 +105,7 @@ def collect(
     devices: Sequence[str] | None = None,
     model: str | Path | None = None,
     precisions: Collection[str] = (),
+    workers: str | None = None,
     reporter: Reporter | None = None,
 ) -> Collected:
     """Measure the candidates of networks, variants of them, and what changes of backend cost, into the records.
@@ -111,7 +117,8 @@ def collect(
     backends
         Names or instances; None is every backend of the device that is available here.
     records
-        Path of the records database; None is the default one in the user's cache folder.
+        Path of the records database, or the address of one of PostgreSQL; None is the default one in the user's cache
+        folder.
     samples
         Number of variants, each of which is measured on every backend that takes it.
     designed
@@ -134,6 +141,8 @@ def collect(
         Other than float32: with "bf16", where `backends` is None, backends that compute in it; with "int8" candidates
         of graph backends with their products in eight bits, too (of networks and of blocks, not of variants: nothing is
         known of their ranges).
+    workers
+        Address of a Dask scheduler, whose workers build and time the candidates; None is this host alone.
     reporter
         Shows progress.
 
@@ -149,7 +158,13 @@ def collect(
     reporter = reporter or Reporter()
     threads = threads or default_threads()
     configure_threads(threads)
-    with interruptible(), RecordDatabase(records) as database, closing(reporter), resumable(database.path):
+    with (
+        interruptible(),
+        RecordDatabase(records) as database,
+        closing(reporter),
+        resumable(database.name),
+        workers_at(workers, reporter, devices or [device]) as others,
+    ):
         kinds = families_named(families)
         places = tuple(devices or [device])
         chosen = resolve_on(backends, places, (FLOAT32, *precisions))
@@ -157,7 +172,7 @@ def collect(
             _candidates, backends=chosen, device=places[0], threads=threads, seed=seed, int8=INT8 in precisions
         )
         learned = None if model is None else plugins.load("estimators", "learned", model=model)
-        measuring = _Measuring(database, budget_s, reporter)
+        measuring = _Measuring(database, budget_s, reporter, others)
         rng = random.Random(seed)
         found: list[Alternatives] = []
         for network in models:
@@ -253,10 +268,13 @@ def _blocks(
 class _Measuring:
     """Measures what the records do not hold, outliers twice, and counts what it does."""
 
-    def __init__(self, database: RecordDatabase, budget_s: float | None, reporter: Reporter) -> None:
+    def __init__(
+        self, database: RecordDatabase, budget_s: float | None, reporter: Reporter, workers: Workers | None
+    ) -> None:
         self.cached: CostEstimator = plugins.load("estimators", "cached", records=database)
         self._database = database
         self._reporter = reporter
+        self._workers = workers
         self._deadline = math.inf if budget_s is None else time.monotonic() + budget_s
         self._batch = _BATCH if budget_s is None else _BATCH_IN_A_HURRY
         self._observations: list[Observation] = []
@@ -277,6 +295,7 @@ class _Measuring:
             variants=variants,
             designed=designed,
             complete=complete,
+            notes=() if self._workers is None else tuple(self._workers.notes()),
         )
 
     def all(self, groups: Sequence[Alternatives]) -> bool:
@@ -332,7 +351,7 @@ class _Measuring:
 
     def _measured_by(self, database: RecordDatabase) -> CostEstimator:
         estimator: CostEstimator = plugins.load("estimators", "measured", records=database, reporter=self._reporter)
-        return estimator
+        return estimator if self._workers is None else estimator.on(self._workers)
 
     def _remember(self, workloads: Sequence[Workload], costs: Sequence[Cost]) -> None:
         for workload, cost in zip(workloads, costs, strict=True):

@@ -18,6 +18,7 @@ from collage.cost.cost import Cost
 from collage.deployed.plan_runner import PlanRunner
 from collage.deployed.race import Race
 from collage.graph.candidates import CandidatePartition
+from collage.measure.host import measured_on
 from collage.measure.statistics import Summary, paired_ratio
 from collage.records import Record, RecordDatabase, RecordKey
 from collage.records.key import digest_of, plan_key
@@ -94,7 +95,7 @@ class Latencies:
         }
         for cover, cost in costs.items():
             if not cost.is_unknown:
-                self.database.put(Record.of(keys[cover], cost, label="placement", device=self._device().as_dict()))
+                self.database.put(Record.of(keys[cover], cost, label="placement", device=measured_on(self._device())))
         self.runner.forget(batch)
         return costs
 

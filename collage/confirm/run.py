@@ -27,6 +27,7 @@ from collage.deployed.rivals import Rival
 from collage.errors import CollageError
 from collage.graph.candidates import HOST
 from collage.graph.index_set import IndexSet
+from collage.measure.host import measured_on
 from collage.measure.sequential import eliminate, verdicts
 from collage.measure.statistics import Summary
 from collage.records import Record, RecordDatabase, RecordKey
@@ -325,7 +326,7 @@ class Contest:
         """All at once: what is known of a contest is of one contest. What the machine is to blame for is not recorded,
         so that it is run again the next time.
         """
-        device = describe_device(self.runner.device).as_dict()
+        device = measured_on(describe_device(self.runner.device))
         self.database.put_many(
             Record.of(keys[name], latency, label=name, description=msgspec.to_builtins(notes[name]), device=device)
             for name, latency in latencies.items()

@@ -24,6 +24,7 @@ from collage.plugins import Parameterised
 
 if TYPE_CHECKING:
     from collage.backends.base import Backend
+    from collage.measure.workers import Workers
     from collage.progress import Reporter
     from collage.records import Record, RecordDatabase
     from collage.records.key import MeasuringProtocol
@@ -132,6 +133,12 @@ class CostEstimator(Parameterised, ABC):
             The run's database, open until the run ends.
         reporter
             Shows progress to the user.
+        """
+        return self
+
+    def on(self, workers: Workers) -> CostEstimator:
+        """The estimator that has what it measures built and timed by others; itself where it measures nothing. An
+        estimator that wraps another one passes them on.
         """
         return self
 

@@ -31,12 +31,21 @@ _LOST = 3
 class Measurement:
     """The result of one artifact: samples in seconds and why sampling stopped, or the reason why there are none and
     who is to blame.
+
+    Attributes
+    ----------
+    host
+        Where they were taken (`collage.measure.host`); "" is this one.
+    lost
+        How many workers of a fleet were lost with the job before.
     """
 
     samples: tuple[float, ...] = ()
     reason: str = ""
     blame: Blame = "candidate"
     conditions: Conditions = field(default_factory=Conditions)
+    host: str = ""
+    lost: int = 0
 
     @classmethod
     def failed(cls, failure: Failure) -> Measurement:
@@ -46,6 +55,13 @@ class Measurement:
     @property
     def valid(self) -> bool:
         return bool(self.samples)
+
+    @property
+    def recorded_conditions(self) -> dict[str, float] | None:
+        """The conditions as an observation has them; None where there are no samples."""
+        if not self.valid:
+            return None
+        return self.conditions.as_dict() | ({"lost": float(self.lost)} if self.lost else {})
 
     @property
     def cost(self) -> Cost:

@@ -25,6 +25,7 @@ from collage.graph.from_relax import read_graph
 from collage.measure.artifact import Artifact, write_arrays
 from collage.measure.builder import Built
 from collage.measure.faults import Failure
+from collage.measure.host import measured_on
 from collage.measure.host_lock import timing
 from collage.measure.job import Job
 from collage.measure.probe import Shape, build_probes, probe, probe_input, self_contained
@@ -137,6 +138,7 @@ def _measure(
                         timings=measured.samples,
                         label=label,
                         description={"bytes": size},
+                        device=measured_on(describe_device(by_name[consumer].device)),
                         conditions=measured.conditions.as_dict(),
                     )
                 )

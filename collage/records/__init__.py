@@ -4,8 +4,9 @@ from collage.records.aggregate import by_key
 from collage.records.database import DatabaseStats, RecordDatabase, default_path
 from collage.records.key import RecordKey, key_of, keys_of, plan_key, sensitivity_key, transition_key
 from collage.records.log import ImportCounts, export_log, import_log, read_log
+from collage.records.places import Location, is_url
 from collage.records.record import SCHEMA_VERSION, Record, process_session
-from collage.records.source import read_observations, read_records
+from collage.records.source import merge, read_observations, read_records
 from collage.records.store import Forgotten, Selection
 
 __all__ = [
@@ -13,6 +14,7 @@ __all__ = [
     "DatabaseStats",
     "Forgotten",
     "ImportCounts",
+    "Location",
     "Record",
     "RecordDatabase",
     "RecordKey",
@@ -21,8 +23,10 @@ __all__ = [
     "default_path",
     "export_log",
     "import_log",
+    "is_url",
     "key_of",
     "keys_of",
+    "merge",
     "plan_key",
     "process_session",
     "read_log",

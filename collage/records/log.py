@@ -24,11 +24,13 @@ import msgspec
 
 from collage.errors import RecordsError
 from collage.files import replacing
+from collage.records import parquet
 from collage.records.aggregate import by_key
 from collage.records.database import RecordDatabase
 from collage.records.key import canonical_json, check_json
 from collage.records.record import SCHEMA_VERSION, SINCE_2, Record, now, software_versions
 from collage.records.store import BATCH, store
+from collage.records.turns import take_turns
 
 FORMAT = "collage-records"
 #: Characters of a line; a record of a network of thousands of operators has a hundredth of it.
@@ -78,8 +80,11 @@ def export_log(database: RecordDatabase, target: LogFile) -> int:
     path = Path(target).expanduser()
     try:
         opened = _compressed if path.suffix == ".gz" else _plain
-        with replacing(path) as partial, partial.open("wb") as raw, opened(raw) as stream:
-            return _write(database, stream)
+        with replacing(path) as partial:
+            if path.suffix == parquet.SUFFIX:
+                return parquet.write(database.observations(), partial)
+            with partial.open("wb") as raw, opened(raw) as stream:
+                return _write(database, stream)
     except OSError as error:
         raise RecordsError(f"{path} cannot be written ({error.strerror or error}): choose another file") from error
 
@@ -98,6 +103,7 @@ def import_log(database: RecordDatabase, source: LogFile) -> ImportCounts:
     """
     reader, read, added = _Reader(source), 0, 0
     with database.writing() as connection:
+        take_turns(connection)
         for batch in _batches(reader.records()):
             read += len(batch)
             added += store(connection, batch)
@@ -149,6 +155,10 @@ class _Reader:
     torn: str = field(default="", init=False)
 
     def records(self) -> Iterator[Record]:
+        table = self._table()
+        if table is not None:
+            yield from self._rows(table)
+            return
         name = str(self.source) if isinstance(self.source, (str, os.PathLike)) else "the log"
         promised, found, number, version, latest = 0, 0, 0, SCHEMA_VERSION, _latest()
         for number, line, complete in self._lines(name):
@@ -180,6 +190,26 @@ class _Reader:
             raise RecordsError(f"{name} is empty: it is not a benchmark log of Collage")
         if not self.torn and found < promised:
             self.torn = f"{name} has {found} of the {promised} records that its header promises: its end is missing"
+
+    def _table(self) -> Path | None:
+        """The path of a log that is a table."""
+        if not isinstance(self.source, (str, os.PathLike)):
+            return None
+        path = Path(self.source).expanduser()
+        try:
+            return path if parquet.is_parquet(path) else None
+        except OSError as error:
+            raise RecordsError(f"{self.source} cannot be read: {error.strerror or error}") from error
+
+    def _rows(self, path: Path) -> Iterator[Record]:
+        latest = _latest()
+        version, lines = parquet.lines(path, max(MAX_UNPACKED, MAX_RATIO * path.stat().st_size))
+        _check_version(version, str(path))
+        for number, values in enumerate(lines, 1):
+            try:
+                yield _record(values, SCHEMA_VERSION, latest)
+            except RecordsError as error:
+                raise RecordsError(f"{path}, row {number}: {error}") from error
 
     def _lines(self, name: str) -> Iterator[tuple[int, str, bool]]:
         """(number from 1, line, whether it ends in a line feed); a compressed file that breaks off just ends."""
@@ -268,16 +298,20 @@ def _check_header(values: dict[str, Any], where: str) -> tuple[int, int]:
     """The log's version, and how many observations its header promises; 0 when it does not say."""
     if values.get("format") != FORMAT:
         raise RecordsError(f"{where}: the header of a benchmark log was expected ({FORMAT})")
-    version = values.get("version")
+    version = _check_version(values.get("version"), where)
+    count = values.get("records", 0)
+    if type(count) is not int:
+        raise RecordsError(f"{where}: the header's number of records is {count!r}")
+    return version, count
+
+
+def _check_version(version: object, where: str) -> int:
     if type(version) is not int or not 1 <= version <= SCHEMA_VERSION:
         raise RecordsError(
             f"{where}: the log has schema version {version}, this Collage reads versions 1 to {SCHEMA_VERSION}: "
             "import it with the Collage that wrote it"
         )
-    count = values.get("records", 0)
-    if type(count) is not int:
-        raise RecordsError(f"{where}: the header's number of records is {count!r}")
-    return version, count
+    return version
 
 
 def _record(values: dict[str, Any], version: int, latest: str) -> Record:

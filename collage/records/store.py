@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -18,6 +18,7 @@ from collage.errors import RecordsError
 from collage.records.aggregate import aggregate
 from collage.records.record import Record
 from collage.records.table import SHARED, key_row, observation_row, observations, records, texts
+from collage.records.turns import insert_new, take_turns
 
 BATCH = 500
 
@@ -70,30 +71,45 @@ class Forgotten:
 
 def store(connection: Connection, batch: Sequence[Record]) -> int:
     """Add observations; one that is there already is not added again. How many were new."""
+    take_turns(connection, (record.key.digest for record in batch))
     added = 0
     for part in _batches(batch):
-        rows = [observation_row(record) for record in part]
-        keys = {record.key.digest: record for record in part}
-        added += insert(connection, rows)
-        insert_keys(connection, [key_row(record.key) for record in keys.values()])
+        keys = {record.key.digest: record.key for record in part}
+        added += insert(connection, [observation_row(record) for record in part])
+        insert_keys(connection, [key_row(key) for key in keys.values()])
         refresh(connection, list(keys))
     return added
 
 
 def insert(connection: Connection, rows: Sequence[tuple[dict[str, Any], Mapping[str, bytes]]]) -> int:
     """Add observations with their texts, as `observation_row` makes them, but not their keys; how many were new."""
-    needed = {digest: content for _, found in rows for digest, content in found.items()}
-    known = set(connection.scalars(select(texts.c.digest).where(texts.c.digest.in_(list(needed)))))
-    new = [{"digest": d, "content": zlib.compress(content)} for d, content in needed.items() if d not in known]
-    if new:
-        connection.execute(texts.insert(), new)
-    return connection.execute(observations.insert().prefix_with("OR IGNORE"), [row for row, _ in rows]).rowcount
+    contents = {digest: content for _, found in rows for digest, content in found.items()}
+    known = _known(connection, texts.c.digest, contents)
+    new = sorted(set(contents) - known)  # in one order in all transactions: none waits for one that waits for it
+    insert_new(connection, texts, [{"digest": d, "content": zlib.compress(contents[d])} for d in new])
+    own = {row["identity"]: row for row, _ in rows}
+    known = _known(connection, observations.c.identity, own)
+    fresh = [row for identity, row in own.items() if identity not in known]
+    if fresh:
+        connection.execute(observations.insert(), fresh)
+    return len(fresh)
 
 
 def insert_keys(connection: Connection, rows: Sequence[dict[str, Any]]) -> None:
     """Keys that are new; their numbers follow by `refresh`."""
     numbers = {"status": "invalid", "seconds": None, "spread": 0.0, "samples": 0, "reason": ""}
-    connection.execute(records.insert().prefix_with("OR IGNORE"), [{**row, **numbers} for row in rows])
+    known = _known(connection, records.c.digest, [row["digest"] for row in rows])
+    fresh = [{**row, **numbers} for row in rows if row["digest"] not in known]
+    if fresh:
+        connection.execute(records.insert(), fresh)
+
+
+def _known(connection: Connection, column: ColumnElement[str], values: Collection[str]) -> set[str]:
+    """Those of the values that the column has."""
+    found: set[str] = set()
+    for part in _batches(list(values)):
+        found.update(connection.scalars(select(column).where(column.in_(part))))
+    return found
 
 
 class _Numbers(NamedTuple):
@@ -160,6 +176,7 @@ def chosen(connection: Connection, selection: Selection) -> Forgotten:
 
 def forget(connection: Connection, selection: Selection) -> Forgotten:
     """Remove the observations that are meant, and what only they needed; the others are aggregated anew."""
+    take_turns(connection)
     o, r = observations.c, records.c
     found = chosen(connection, selection)
     query = select(o.id, o.digest).join_from(observations, records, o.digest == r.digest).where(*_conditions(selection))
@@ -182,7 +199,7 @@ def _conditions(selection: Selection) -> Iterator[ColumnElement[bool]]:
         yield o.timestamp >= selection.after
     if selection.backend is not None:
         taking_part = literal("+") + func.replace(r.backend, "->", "+") + "+"
-        yield func.instr(taking_part, f"+{selection.backend}+") > 0
+        yield func.replace(taking_part, f"+{selection.backend}+", "") != taking_part
 
 
 def _batches(items: Sequence[Any]) -> Iterable[Sequence[Any]]:

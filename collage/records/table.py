@@ -13,21 +13,45 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import zlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sqlalchemy import Column, Float, Integer, LargeBinary, MetaData, Row, Table, Text
+from sqlalchemy import BigInteger, Column, Dialect, Float, Integer, LargeBinary, MetaData, Row, Table, Text
+from sqlalchemy.types import TypeDecorator
 
 from collage.errors import RecordsError
 from collage.records.key import RecordKey, canonical_json
 from collage.records.record import Record
 
+#: Of 64 bits in every database; SQLite numbers rows only where the type is called INTEGER.
+_Number = BigInteger().with_variant(Integer(), "sqlite")
+
+
+class _FreeText(TypeDecorator[str]):
+    """What libraries and people wrote, to the last character: PostgreSQL has none of code 0."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        if value is None or dialect.name != "postgresql":
+            return value
+        return value.replace("\\", r"\\").replace("\0", r"\0")
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> str | None:
+        if value is None or dialect.name != "postgresql":
+            return value
+        return _ESCAPED.sub(lambda found: "\0" if found[0] == r"\0" else "\\", value)
+
+
+_ESCAPED = re.compile(r"\\[\\0]")
 metadata = MetaData()
 records = Table(
     "records",
     metadata,
-    Column("id", Integer, primary_key=True, comment="in the order in which the keys were first stored"),
+    Column("id", _Number, primary_key=True, comment="in the order in which the keys were first stored"),
     Column("digest", Text, nullable=False, unique=True),
     Column("kind", Text, nullable=False),
     Column("structure", Text, nullable=False),
@@ -36,31 +60,31 @@ records = Table(
     Column("configuration", Text, nullable=False),
     Column("composites", Text, nullable=False, comment="JSON: [[label, [position, ...]], ...]"),
     Column("device", Text, nullable=False),
-    Column("threads", Integer, nullable=False),
+    Column("threads", _Number, nullable=False),
     Column("tvm_version", Text, nullable=False),
     Column("protocol", Text, nullable=False, comment="JSON object"),
     Column("status", Text, nullable=False, comment="this and the next columns: of the aggregate"),
     Column("seconds", Float),
     Column("spread", Float, nullable=False),
-    Column("samples", Integer, nullable=False),
-    Column("reason", Text, nullable=False),
+    Column("samples", _Number, nullable=False),
+    Column("reason", _FreeText, nullable=False),
 )
 observations = Table(
     "observations",
     metadata,
-    Column("id", Integer, primary_key=True, comment="in the order in which they were stored"),
+    Column("id", _Number, primary_key=True, comment="in the order in which they were stored"),
     Column("identity", Text, nullable=False, unique=True),
     Column("digest", Text, nullable=False, index=True, comment="of the key"),
-    Column("session", Text, nullable=False),
+    Column("session", _FreeText, nullable=False),
     Column("timestamp", Text, nullable=False),
     Column("status", Text, nullable=False),
     Column("seconds", Float),
     Column("spread", Float, nullable=False),
-    Column("samples", Integer, nullable=False),
+    Column("samples", _Number, nullable=False),
     Column("timings", Text, nullable=False, comment="JSON: [seconds, ...]"),
     Column("conditions", Text, nullable=False, comment="JSON object"),
-    Column("reason", Text, nullable=False),
-    Column("label", Text, nullable=False),
+    Column("reason", _FreeText, nullable=False),
+    Column("label", _FreeText, nullable=False),
     Column("operators", Text, nullable=False, comment="of texts; JSON: [name, ...]"),
     Column("description", Text, comment="of texts; JSON object"),
     Column("device_info", Text, comment="of texts; JSON object"),

@@ -112,7 +112,8 @@ class CostModel(Parameterised):
         data = training_set(records, groups, designed, self.configurations)
         newest = data.records[-1]
         self.device_ = newest.key.device
-        self.device_info_ = dict(newest.device or {})
+        # Of the machines that are alike, which one it was is nobody's business who uses the model.
+        self.device_info_ = {name: said for name, said in (newest.device or {}).items() if name != "host"}
         self.protocol_ = newest.key.protocol
         self.training_ = _facts_of(data)
         self.calibrations_: dict[str, Calibration] = {}

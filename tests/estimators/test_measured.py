@@ -19,9 +19,9 @@ from collage.measure.conditions import Conditions
 from collage.measure.faults import Failure
 from collage.measure.job import Job
 from collage.measure.runner import Measurement
+from collage.measure.workers import LocalWorkers
 from collage.records import RecordDatabase
 from collage.testing import networks
-from estimators import measured
 from estimators.active import ActiveEstimator
 from estimators.cached import CachedEstimator
 from estimators.learned import LearnedEstimator
@@ -49,10 +49,7 @@ class Process:
         self.warm_ups += [artifact.warm_up for artifact in job.artifacts]
         return [Measurement((1.0,) * 7) for _ in job.artifacts]
 
-    def __enter__(self) -> Process:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         self.open = False
 
 
@@ -61,8 +58,8 @@ def processes(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Process]]:
     def build(preparations: Sequence[Preparation], jobs: int, timeout_s: float) -> list[Artifact]:
         return [p.artifact for p in preparations]
 
-    monkeypatch.setattr(measured, "Runner", Process)
-    monkeypatch.setattr(measured, "build_all", build)
+    monkeypatch.setattr("collage.measure.workers.Runner", Process)
+    monkeypatch.setattr("collage.measure.workers.build_all", build)
     Process.made.clear()
     yield Process.made
     assert not any(process.open for process in Process.made)
@@ -110,6 +107,13 @@ def test_an_estimator_opens_the_session_of_the_one_that_it_wraps(
         inner.estimate([workload(0)])
         inner.estimate([workload(1)])
     assert len(processes) == 1
+
+
+@pytest.mark.parametrize("around", [CachedEstimator, ReplayEstimator, LearnedEstimator, ActiveEstimator])
+def test_an_estimator_passes_workers_on_to_the_one_that_it_wraps(around: type[CostEstimator]) -> None:
+    name, workers = "measured" if around is ActiveEstimator else "fallback", LocalWorkers(1)
+    assert around(**{name: MeasuredEstimator()}).on(workers).get_params()[name].workers is workers
+    assert ActiveEstimator().on(workers).measurer_.get_params()["workers"] is workers
 
 
 BUSY = Conditions(load=0.6, canary=1.1)

@@ -1,12 +1,12 @@
 """Keys and records to test with."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from collage.cost.cost import Cost
-from collage.records import Record, RecordDatabase, RecordKey
+from collage.records import Location, Record, RecordDatabase, RecordKey
 
 
 def make_key(structure: object = "s", **changes: object) -> RecordKey:
@@ -49,7 +49,16 @@ def record() -> Callable[..., Record]:
     return make_record
 
 
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.scale)])
+def new_place(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Location]:
+    """Gives places for databases that are not there yet."""
+    if request.param == "sqlite":
+        return lambda name="records.db": tmp_path / name
+    server = request.getfixturevalue("postgres")
+    return lambda name="": server.new_database()
+
+
 @pytest.fixture
-def database(tmp_path: Path):
-    with RecordDatabase(tmp_path / "records.db") as opened:
+def database(new_place: Callable[..., Location]) -> Iterator[RecordDatabase]:
+    with RecordDatabase(new_place()) as opened:
         yield opened

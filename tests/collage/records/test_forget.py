@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -86,5 +85,6 @@ def test_descriptions_that_nothing_needs_are_gone(filled: RecordDatabase) -> Non
     filled.forget(Selection(device="gpu"))
     assert all(o.description for o in filled.observations())
     filled.forget(Selection())
-    with sqlite3.connect(filled.path) as connection:
-        assert [connection.execute(f"SELECT count(*) FROM {t}").fetchone() for t in ("texts", "records")] == [(0,)] * 2
+    with filled.writing() as connection:
+        counts = [connection.exec_driver_sql(f"SELECT count(*) FROM {t}").scalar() for t in ("texts", "records")]
+    assert counts == [0, 0]

@@ -28,8 +28,8 @@ def source(database, records):
 
 
 @pytest.fixture
-def other(tmp_path: Path):
-    with RecordDatabase(tmp_path / "other.db") as opened:
+def other(new_place):
+    with RecordDatabase(new_place("other.db")) as opened:
         yield opened
 
 
@@ -97,8 +97,8 @@ def test_importing_adds_observations_and_replaces_none(other, record) -> None:
     assert list(read_log(log_of(first, second, first))) == [found], "training sees what look-ups see"
 
 
-def test_logs_can_be_concatenated(source, other, records, record) -> None:
-    with RecordDatabase(other.path.with_name("third.db")) as third:
+def test_logs_can_be_concatenated(source, other, records, record, new_place) -> None:
+    with RecordDatabase(new_place("third.db")) as third:
         third.put(record("more"))
         joined = io.StringIO("".join(lines(source) + lines(third)))
     counts = import_log(other, joined)

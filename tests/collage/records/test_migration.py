@@ -126,7 +126,7 @@ def test_a_full_disk_is_one_line_and_leaves_the_file_as_it_was(old: Path, monkey
     def limited(connection: Any, _: object) -> None:
         connection.execute("PRAGMA max_page_count=1")  # in effect the pages that the file has
 
-    monkeypatch.setattr("collage.records.database._make_durable", limited)
+    monkeypatch.setattr("collage.records.places.sqlite._make_durable", limited)
     with pytest.raises(RecordsError, match=r"schema version 1.*as it was.*the disk is full") as caught:
         RecordDatabase(old)
     assert "\n" not in str(caught.value) and old.read_bytes() == before
@@ -138,7 +138,7 @@ def test_a_database_that_cannot_be_written_is_one_line(old: Path, monkeypatch: p
     def read_only(connection: Any, _: object) -> None:
         connection.execute("PRAGMA query_only=1")
 
-    monkeypatch.setattr("collage.records.database._make_durable", read_only)
+    monkeypatch.setattr("collage.records.places.sqlite._make_durable", read_only)
     with pytest.raises(RecordsError, match=r"schema version 1.*as it was.*read-only") as caught:
         RecordDatabase(old)
     assert "\n" not in str(caught.value) and old.read_bytes() == before
