@@ -158,7 +158,7 @@ bench-shipped: $(DEV)
 	$(BIN)/python -m benchmarks.estimators.shipped --training $(NETWORK_LOGS) $(DESIGNED_LOGS)
 
 bench-onnx: $(DEV)
-	for backend in tvm openvino onnxruntime; do $(BIN)/python -m benchmarks.onnx_node_tests --backend $$backend; done
+	for backend in tvm openvino onnxruntime collage; do $(BIN)/python -m benchmarks.onnx_node_tests --backend $$backend; done
 
 bench-referee: demo
 	$(BIN)/python -m benchmarks.referee $(DEMO).onnx $(DEMO).so -o $(DEMO).referee.json
