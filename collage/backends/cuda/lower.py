@@ -18,6 +18,7 @@ from tvm import relax
 from tvm.relax.backend.cuda import pipeline as cuda_pipeline
 from tvm.s_tir import dlight
 
+from collage.backends.cuda.exact_math import all_exact
 from collage.backends.cuda.intrinsics import load_intrinsics
 from collage.backends.tvm.legalize import LEGALIZATIONS
 from collage.backends.tvm.partition import fuse_partitions, is_scheduled
@@ -64,7 +65,7 @@ def baseline_module(mod: Any, target: tvm.target.Target, graph: bool = True) -> 
     """TVM's own default build of a canonical module, to be compared with: fused and scheduled by TVM."""
     load_intrinsics()
     with target, tvm.transform.PassContext(config={USE_GRAPH: graph}):
-        return relax.get_default_pipeline(target)(mod)
+        return all_exact(relax.get_default_pipeline(target)(mod))
 
 
 def one_kernel_per_partition(mod: Any, target: tvm.target.Target) -> Any:
@@ -106,7 +107,7 @@ def schedule_kernels(mod: Any, target: tvm.target.Target, records: TuningRecords
     for gv, func in result.functions_items():
         if isinstance(func, tvm.tirx.PrimFunc) and not has_threads(func):
             raise CodegenError(f"no schedule rule of DLight binds {gv.name_hint} to threads of the device")
-    return result
+    return all_exact(result)
 
 
 def rules() -> list[Any]:

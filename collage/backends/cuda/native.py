@@ -10,16 +10,15 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import tvm
-from tvm.support import nvcc
 
 from collage.backends.base import Availability, Backend
+from collage.backends.cuda.headers import headers_found, missing_headers
 from collage.backends.lowering import Lowering
 from collage.backends.tvm.native import NativeBackend
 from collage.runtime.devices import cuda_exists
@@ -84,9 +83,10 @@ class TVMCudaBackend(NativeBackend):
 class CudaLowering(Lowering):
     """For the CUDA device. TVM asks the current target for the architecture when it calls NVIDIA's compiler."""
 
-    def scope(self) -> AbstractContextManager[Any]:
-        scope: AbstractContextManager[Any] = self.target
-        return scope
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        with headers_found(), self.target:
+            yield
 
     def kernels(self, module: Any) -> Any:
         from collage.backends.cuda.lower import one_kernel_per_partition
@@ -121,25 +121,8 @@ def _compiler() -> Availability:
             return Availability(
                 False, "kernels are compiled by NVRTC: `pip install cuda-bindings`, or set TVM_CUDA_COMPILE_MODE=nvcc"
             )
-        if not _has_headers():
-            return Availability(
-                False, "NVRTC needs the headers of a CUDA toolkit: set CUDA_PATH to one, or TVM_CUDA_COMPILE_MODE=nvcc"
-            )
-        return Availability(True)
+        missing = missing_headers()
+        return Availability(not missing, missing)
     if shutil.which("nvcc") is None:
         return Availability(False, "TVM_CUDA_COMPILE_MODE=nvcc, and there is no nvcc on the path")
     return Availability(True)
-
-
-def _has_headers() -> bool:
-    """Whether TVM finds what NVRTC includes. The wheels have it in other places than the toolkit, where it is not
-    looked for.
-    """
-    try:
-        root = Path(nvcc.find_cuda_path())
-    except RuntimeError:
-        return False
-    targets = list(root.glob("targets/*/include"))
-    folders = [root / "include", *targets, *(folder / "cccl" for folder in targets)]
-    wanted = ("cuda_runtime.h", "cuda/std/cstdint")
-    return all(any((folder / name).is_file() for folder in folders) for name in wanted)
