@@ -53,6 +53,8 @@ class Artifact:
         The kind of device that it runs on.
     tolerance
         Of its backends' precision (`Backend.tolerance`), or of quantisation; the protocol's counts where that is wider.
+    capturable
+        Whether its calls may be captured in a CUDA graph (`Backend.capturable`), and so be timed as replays of one.
     """
 
     library: str
@@ -62,6 +64,7 @@ class Artifact:
     fed: bool = False
     device: str = "cpu"
     tolerance: float = 0.0
+    capturable: bool = False
 
 
 @dataclass(frozen=True)
@@ -119,6 +122,7 @@ def prepare(workload: Workload, directory: Path) -> Preparation:
         blobs=tuple(blobs),
         device=backend.device,
         tolerance=max(rounding, *(owner.tolerance for owner in (backend, *(step.backend for step in steps)))),
+        capturable=all(owner.capturable for owner in (backend, *(step.backend for step in steps))),
     )
     module = _calling_module(graph, list(zip(steps, callees, strict=True)), functions)
     return Preparation(tvm.ir.save_json(module), artifact, backend, threads)

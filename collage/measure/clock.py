@@ -3,7 +3,8 @@
 `HostClock` reads the clock of the CPU. `DeviceClock` records events on the accelerator's stream: kernels run there
 while the host is already elsewhere. To keep what the host takes for a launch out of a kernel's time, so much is queued
 before a run that the host has issued all of its launches before the first of them begins: the same writes that empty
-the last-level cache. A whole network is timed without that, as it will run.
+the last-level cache. A whole network is timed without that, as it will run. A candidate that may be captured is timed
+as replays of a graph, as its kernels run in a plan, and less what an empty graph takes.
 
 A GPU lowers its clock when it is hot, or idle, or shares its power budget: the same kernel then takes longer. NVML
 reports the frequency (package nvidia-ml-py); without it only the spread of the samples is judged.
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 _AHEAD = 1.5
 #: A first run compiles, and takes seconds: nothing is queued for that long.
 _MOST_WRITES = 400
+#: How often what events and an empty graph take is measured, and the least that is left when it is subtracted.
+_EMPTY_SAMPLES, _LEAST_S = 9, 1e-8
 #: A clock that changes by more, or samples that spread by more, make a measurement unstable.
 STEADY_CLOCK, STEADY_SAMPLES = 0.03, 0.05
 UNSTABLE = "unstable"
@@ -104,6 +107,7 @@ class DeviceClock(Clock):
     def __init__(self) -> None:
         device_events.load_library()
         self._write_s = 0.0
+        self._empty: dict[bool, float] = {}
 
     def time_once(self, loaded: LoadedArtifact, protocol: Protocol, threads: int) -> float:
         assert isinstance(protocol, DeviceProtocol)
@@ -124,12 +128,12 @@ class DeviceClock(Clock):
         return device_events.elapsed(first, last)
 
     def watch_once(self, loaded: Watched) -> list[Span]:
+        overhead = self._overhead(DeviceProtocol(), replayed=False)
         device_events.synchronize()
         device_events.reset()
         self._queue(DeviceProtocol().evict_bytes, loaded.host_seconds)
         begin = time.perf_counter()
-        found = device_events.spans(loaded.watched, lambda: self._issue(loaded, begin))
-        return found
+        return device_events.spans(loaded.watched, lambda: self._issue(loaded, begin), overhead)
 
     def trouble(self) -> str:
         return device_events.trouble()
@@ -154,11 +158,49 @@ class DeviceClock(Clock):
             host.append(time.perf_counter() - begin)
             device_events.synchronize()
         loaded.host_seconds = statistics.median(host)
+        loaded.replay = self._captured(loaded, 1)
         once = self._cold(loaded, protocol) if protocol.weights == "cold" else self._hot(loaded, protocol)
         wanted = math.ceil(protocol.batch_s / once) if once > 0 else protocol.batch_limit
         loaded.runs_per_sample = min(max(1, wanted), protocol.batch_limit)
+        if loaded.replay is not None and protocol.weights != "cold":
+            loaded.replay = self._captured(loaded, loaded.runs_per_sample)
+
+    @staticmethod
+    def _captured(loaded: LoadedArtifact, runs: int) -> device_events.Replay | None:
+        """So many runs as a graph; None where that cannot be."""
+        if not loaded.capturable or loaded.fed:
+            return None
+
+        def calls() -> None:
+            for _ in range(runs):
+                loaded.call()
+
+        try:
+            return device_events.Replay(calls)
+        except RuntimeError as error:
+            logging.getLogger(__name__).warning("a candidate cannot be captured, and is launched instead: %s", error)
+            return None
+
+    def _overhead(self, protocol: DeviceProtocol, replayed: bool) -> float:
+        """Seconds between two events with nothing in between: an empty graph, or not even that."""
+        if replayed not in self._empty:
+            empty = device_events.Replay(lambda: None) if replayed else None
+            found = []
+            for _ in range(_EMPTY_SAMPLES):
+                device_events.reset()
+                self._queue(protocol.evict_bytes, 1e-5)
+                first = device_events.record()
+                if empty is not None:
+                    empty.launch()
+                last = device_events.record()
+                device_events.synchronize()
+                found.append(device_events.elapsed(first, last))
+            self._empty[replayed] = statistics.median(found)
+        return self._empty[replayed]
 
     def _cold(self, loaded: LoadedArtifact, protocol: DeviceProtocol) -> float:
+        overhead = self._overhead(protocol, loaded.replay is not None)
+        start = loaded.call if loaded.replay is None else loaded.replay.launch
         device_events.reset()
         pairs = []
         for _ in range(loaded.runs_per_sample):
@@ -169,21 +211,29 @@ class DeviceClock(Clock):
                 for tensor, pristine in zip(loaded.inputs, loaded.pristine, strict=True):
                     device_events.restore(tensor, pristine)
             first = device_events.record()
-            loaded.call()
+            start()
             pairs.append((first, device_events.record()))
         device_events.synchronize()
-        return statistics.fmean(device_events.elapsed(first, last) for first, last in pairs)
+        mean = statistics.fmean(device_events.elapsed(first, last) for first, last in pairs)
+        return max(mean - overhead, _LEAST_S)
 
     def _hot(self, loaded: LoadedArtifact, protocol: DeviceProtocol) -> float:
+        overhead = self._overhead(protocol, loaded.replay is not None)
         device_events.reset()
         self._queue(protocol.evict_bytes, loaded.host_seconds * (loaded.runs_per_sample + 1))
-        loaded.call()
-        first = device_events.record()
-        for _ in range(loaded.runs_per_sample):
+        if loaded.replay is not None:
+            loaded.replay.launch()
+        else:
             loaded.call()
+        first = device_events.record()
+        if loaded.replay is not None:
+            loaded.replay.launch()
+        else:
+            for _ in range(loaded.runs_per_sample):
+                loaded.call()
         last = device_events.record()
         device_events.synchronize()
-        return device_events.elapsed(first, last) / loaded.runs_per_sample
+        return max(device_events.elapsed(first, last) - overhead, _LEAST_S) / loaded.runs_per_sample
 
     def _queue(self, bytes_written: int, host_seconds: float) -> None:
         """Writes that take longer than the host takes for what follows; one at least."""

@@ -3,6 +3,9 @@
  *
  * The functions of the CUDA runtime are looked up in the library that TVM itself uses, when `open` names it, so that this file needs
  * neither NVIDIA's headers nor a device to be compiled. Their signatures are those of the CUDA Runtime API 12 and 13.
+ *
+ * Calls can be captured as a graph, on a stream of this file's own, and replayed on TVM's: that is how the kernels of a plan
+ * run, without a launch by the host for each.
  */
 #include <dlfcn.h>
 #include <tvm/ffi/container/tensor.h>
@@ -13,6 +16,7 @@
 #include <chrono>
 #include <cstdint>
 #include <cstring>
+#include <exception>
 #include <iomanip>
 #include <sstream>
 #include <string>
@@ -23,7 +27,10 @@ namespace ffi = tvm::ffi;
 
 using Event = void*;
 using Stream = void*;
-constexpr int kDeviceToDevice = 3;  // cudaMemcpyDeviceToDevice
+using Graph = void*;
+constexpr int kDeviceToDevice = 3;           // cudaMemcpyDeviceToDevice
+constexpr int kRelaxed = 2;                  // cudaStreamCaptureModeRelaxed
+constexpr unsigned int kNonBlocking = 1;     // cudaStreamNonBlocking
 
 struct Runtime {
   int (*event_create)(Event*);
@@ -34,6 +41,13 @@ struct Runtime {
   int (*stream_synchronize)(Stream);
   int (*device_synchronize)();
   int (*allocate)(void**, size_t);
+  int (*stream_create)(Stream*, unsigned int);
+  int (*begin_capture)(Stream, int);
+  int (*end_capture)(Stream, Graph*);
+  int (*graph_instantiate)(Graph*, Graph, unsigned long long);
+  int (*graph_launch)(Graph, Stream);
+  int (*graph_destroy)(Graph);
+  int (*executable_destroy)(Graph);
   int (*last_error)();
   const char* (*error_string)(int);
 };
@@ -76,6 +90,13 @@ void Open(ffi::String path) {
   Find(library, &found.stream_synchronize, "cudaStreamSynchronize");
   Find(library, &found.device_synchronize, "cudaDeviceSynchronize");
   Find(library, &found.allocate, "cudaMalloc");
+  Find(library, &found.stream_create, "cudaStreamCreateWithFlags");
+  Find(library, &found.begin_capture, "cudaStreamBeginCapture");
+  Find(library, &found.end_capture, "cudaStreamEndCapture");
+  Find(library, &found.graph_instantiate, "cudaGraphInstantiate");
+  Find(library, &found.graph_launch, "cudaGraphLaunch");
+  Find(library, &found.graph_destroy, "cudaGraphDestroy");
+  Find(library, &found.executable_destroy, "cudaGraphExecDestroy");
   Find(library, &found.last_error, "cudaGetLastError");
   Find(library, &found.error_string, "cudaGetErrorString");
   runtime = &found;
@@ -127,6 +148,37 @@ void Restore(ffi::TensorView to, ffi::TensorView from) {
   if (bytes == 0) return;
   Check(runtime->memcpy_async(to.data_ptr(), from.data_ptr(), bytes, kDeviceToDevice, Current()), "cudaMemcpyAsync");
 }
+
+// What `calls` does on TVM's current stream, as a graph; the number to launch it by. What is thrown ends the capture.
+int64_t Capture(ffi::Function calls) {
+  static Stream stream = nullptr;
+  if (stream == nullptr) Check(runtime->stream_create(&stream, kNonBlocking), "cudaStreamCreateWithFlags");
+  TVMFFIStreamHandle before = nullptr;
+  Check(runtime->begin_capture(stream, kRelaxed), "cudaStreamBeginCapture");
+  TVM_FFI_CHECK_SAFE_CALL(TVMFFIEnvSetStream(kDLCUDA, 0, stream, &before));
+  std::exception_ptr failed;
+  try {
+    calls();
+  } catch (...) {
+    failed = std::current_exception();
+  }
+  TVM_FFI_CHECK_SAFE_CALL(TVMFFIEnvSetStream(kDLCUDA, 0, before, nullptr));
+  Graph captured = nullptr, executable = nullptr;
+  int status = runtime->end_capture(stream, &captured);
+  if (failed) {
+    runtime->last_error();
+    std::rethrow_exception(failed);
+  }
+  Check(status, "cudaStreamEndCapture");
+  status = runtime->graph_instantiate(&executable, captured, 0);
+  runtime->graph_destroy(captured);
+  Check(status, "cudaGraphInstantiate");
+  return reinterpret_cast<int64_t>(executable);
+}
+
+void Launch(int64_t graph) { Check(runtime->graph_launch(reinterpret_cast<Graph>(graph), Current()), "cudaGraphLaunch"); }
+
+void Drop(int64_t graph) { runtime->executable_destroy(reinterpret_cast<Graph>(graph)); }
 
 // What is wrong with the device, "" when nothing is: after an illegal address every call fails until the process ends.
 ffi::String Trouble() {
@@ -181,6 +233,9 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def("collage.measure.device.reset", collage::Reset)
       .def("collage.measure.device.evict", collage::Evict)
       .def("collage.measure.device.restore", collage::Restore)
+      .def("collage.measure.device.capture", collage::Capture)
+      .def("collage.measure.device.launch", collage::Launch)
+      .def("collage.measure.device.drop", collage::Drop)
       .def("collage.measure.device.trouble", collage::Trouble)
       .def("collage.measure.device.stopwatch", collage::Stopwatch)
       .def("collage.measure.device.read", collage::Read);

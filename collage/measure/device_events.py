@@ -14,6 +14,8 @@ from collage.measure.instrument import Span
 
 _SOURCE = Path(__file__).with_name("device_clock.cc")
 _RUNTIME = "libcudart.so.13"
+#: What is left of a call at least when an overhead is subtracted.
+_LEAST_S = 1e-9
 
 
 def runtime_library() -> str:
@@ -67,20 +69,52 @@ def restore(tensor: Any, pristine: Any) -> None:
     _function("restore")(tensor, pristine)
 
 
+class Replay:
+    """Calls that were captured as a graph, to be launched as often as one likes.
+
+    Parameters
+    ----------
+    calls
+        What is captured; all that it does on the device has been done before, because nothing may be allocated.
+
+    Raises
+    ------
+    RuntimeError
+        Something in it cannot be captured.
+    """
+
+    def __init__(self, calls: Callable[[], Any]) -> None:
+        self._graph = int(_function("capture")(tvm_ffi.convert(lambda: _nothing(calls()))))
+
+    def launch(self) -> None:
+        """Put it into the stream."""
+        _function("launch")(self._graph)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_graph"):
+            _function("drop")(self._graph)
+
+
+def _nothing(_result: Any) -> None:
+    """Keeps a result from crossing into C++."""
+
+
 def trouble() -> str:
     """What is wrong with the device for good, such as an illegal address; "" when nothing is."""
     return str(_function("trouble")())
 
 
-def spans(vm: Any, run: Callable[[], Any]) -> list[Span]:
-    """The calls that the VM makes while `run` runs, in order, timed on the device; its own builtins are left out."""
+def spans(vm: Any, run: Callable[[], Any], overhead_s: float = 0.0) -> list[Span]:
+    """The calls that the VM makes while `run` runs, in order, timed on the device; its own builtins are left out.
+    `overhead_s` is what two events take that nothing lies between.
+    """
     load_library()
     vm.set_instrument(_function("stopwatch")())
     run()
     found = []
     for line in str(_function("read")()).splitlines():
         symbol, begin, end, host = line.split("\t")
-        found.append(Span(symbol, float(begin), float(end), float(host)))
+        found.append(Span(symbol, float(begin), max(float(end) - overhead_s, float(begin) + _LEAST_S), float(host)))
     return found
 
 

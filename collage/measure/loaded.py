@@ -32,8 +32,10 @@ class LoadedArtifact:
         Wakes the threads of the artifact's backend before a cold sample; None leaves them as they are.
     fed
         Whether the warm-up's result is the input instead.
-    runs_per_sample, host_seconds
-        How a device's clock times it; 0 until it has been run.
+    capturable
+        Whether it may be captured in a CUDA graph.
+    runs_per_sample, host_seconds, replay
+        How a device's clock times it; 0 and None until it has been run.
     """
 
     def __init__(self, artifact: Artifact, inputs: list[Any], warm_up: LoadedArtifact | None = None) -> None:
@@ -49,14 +51,16 @@ class LoadedArtifact:
         self._main = self.vm["main"]
         self.warm_up = warm_up
         self.fed = artifact.fed
+        self.capturable = artifact.capturable
         self._clock = clock_of(artifact.device)
         self.runs_per_sample = 0
         self.host_seconds = 0.0
+        self.replay: Any = None
 
     def after(self, warm_up: LoadedArtifact | None) -> LoadedArtifact:
         """The same, in the same memory, after another warm-up: what two take differs by the warm-up alone."""
         other = copy.copy(self)
-        other.warm_up, other.runs_per_sample, other.host_seconds = warm_up, 0, 0.0
+        other.warm_up, other.runs_per_sample, other.host_seconds, other.replay = warm_up, 0, 0.0, None
         other._arguments = [*self.inputs, *self._arguments[len(self.inputs) :]]
         return other
 

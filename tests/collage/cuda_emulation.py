@@ -118,7 +118,8 @@ def stand_in() -> ctypes.CDLL:
         path = Path(folder) / "libcudart_stand_in.so"
         subprocess.run(["cc", "-shared", "-fPIC", "-o", str(path), str(_SOURCE)], check=True)
         library = ctypes.CDLL(str(path))
-        library.stand_in_written.restype = ctypes.c_longlong
+        library.stand_in_written.restype = library.stand_in_launches.restype = ctypes.c_longlong
+        library.stand_in_kernel.argtypes = library.stand_in_launch_takes.argtypes = [ctypes.c_double]
         patch.setattr(device_events, "runtime_library", lambda: str(path))
         device_events.load_library()
     return library

@@ -43,7 +43,8 @@ class Loaded:
         self.pristine = [tvm.runtime.tensor(np.ones(4, "float32"))]
         self.runs_per_sample = 0
         self.host_seconds = 0.0
-        self.fed = False
+        self.fed = self.capturable = False
+        self.replay: Any = None
         self.runs = 0
         self.seen: list[float] = []
 
@@ -76,6 +77,57 @@ def test_hot_runs_follow_each_other_behind_one_queue(emulation: Emulation) -> No
     loaded, _, runs, written = sampled(emulation, protocol)
     assert runs == 1 + loaded.runs_per_sample == 6, "one that does not count, and five that do"
     assert written >= protocol.evict_bytes and loaded.seen[-1] > loaded.seen[-5]
+
+
+class Kernels(Loaded):
+    """So many kernels of some milliseconds each, on the clock of the stand-in."""
+
+    def __init__(self, emulation: Emulation, count: int, took: float, capturable: bool = True) -> None:
+        super().__init__()
+        self.capturable = capturable
+        self.kernel = lambda: [emulation.library.stand_in_kernel(took) for _ in range(count)]
+
+    def call(self) -> None:
+        super().call()
+        self.kernel()
+
+
+@pytest.mark.parametrize("weights", ["cold", "hot"])
+def test_what_may_be_captured_is_timed_as_replays_without_launches(emulation: Emulation, weights: str) -> None:
+    """Four kernels of 100 ms, of which each would cost the host 300 ms to launch."""
+    protocol = DeviceProtocol(weights=weights, batch_limit=3, batch_s=0.5)
+    emulation.library.stand_in_launch_takes(300.0)
+    try:
+        launches, clock = emulation.library.stand_in_launches(), DeviceClock()
+        loaded = Kernels(emulation, 4, 100.0)
+        assert clock.time_once(loaded, protocol, 1) == pytest.approx(0.4, rel=0.05)
+        runs = loaded.runs
+        assert clock.time_once(loaded, protocol, 1) == pytest.approx(0.4, rel=0.05) and loaded.runs == runs
+        assert emulation.library.stand_in_launches() > launches
+        launched = Kernels(emulation, 4, 100.0, capturable=False)
+        assert clock.time_once(launched, protocol, 1) == pytest.approx(1.6, rel=0.05)
+    finally:
+        emulation.library.stand_in_launch_takes(0.0)
+
+
+def test_what_cannot_be_captured_after_all_is_launched(emulation: Emulation, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_calls: Any) -> None:
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    clock = DeviceClock()
+    monkeypatch.setattr(device_events, "Replay", refuse)
+    loaded = Kernels(emulation, 1, 50.0)
+    clock._empty[False] = 0.0
+    assert clock.time_once(loaded, DeviceProtocol(), 1) == pytest.approx(0.05, rel=0.2)  # type: ignore[arg-type]
+
+
+def test_a_capture_that_fails_ends_and_the_next_one_works(emulation: Emulation) -> None:
+    def fail() -> None:
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        device_events.Replay(fail)
+    device_events.Replay(lambda: None).launch()
 
 
 def test_one_long_run_is_a_sample(emulation: Emulation) -> None:

@@ -86,7 +86,7 @@ def test_records_of_the_device_hold_its_fingerprint_and_the_protocol(plan: colla
     assert {record.key.backend for record in candidates} == {"products", "tvm-cuda"}
     for record in candidates:
         protocol = json.loads(record.key.protocol)
-        assert record.key.device.startswith("cuda-") and protocol["clock"] == "cuda events" and record.cost.is_finite
+        assert record.key.device.startswith("cuda-") and "graphs" in protocol["clock"] and record.cost.is_finite
 
 
 def test_each_partition_is_timed_inside_the_whole_though_the_whole_is_a_graph(plan: collage.Plan) -> None:

@@ -78,6 +78,22 @@ def cuda_versions() -> str:
 
 
 @cache
+def ordered_stream() -> int:
+    """A stream that the default one waits for, and that waits for it, as CUDA orders streams that do not say otherwise;
+    for libraries that may not be given the default stream. 0, which is that, where the CUDA runtime makes none.
+    """
+    for library in _RUNTIMES:
+        try:
+            create = ctypes.CDLL(library).cudaStreamCreate
+        except (OSError, AttributeError):
+            continue
+        stream = ctypes.c_void_p()
+        if create(ctypes.byref(stream)) == 0:
+            return int(stream.value or 0)
+    return 0
+
+
+@cache
 def driver_release() -> str:
     """The driver's own version, such as "580.65.06"; "" where NVML's Python package (nvidia-ml-py) is not there."""
     nvml = open_nvml()

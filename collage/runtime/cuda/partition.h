@@ -217,83 +217,66 @@ struct Operand {
 };
 
 /*!
- * Scratch memory of a device, shared by all partitions of an engine, which run one after another on TVM's stream. It is
- * reserved when a partition's function is made and never freed: a captured CUDA graph may hold its address.
+ * Scratch memory of a device, shared by all partitions of an engine that run on one stream, where they run one after
+ * another. Each stream has its own, and a stream that is being captured is a stream of its own: the graph holds the address,
+ * and may be launched beside other work. How much is needed is said when partitions are made; a stream gets it with the
+ * first call there that needs any. It is never freed.
  */
 class Workspace {
  public:
   static void Reserve(int device, size_t bytes) {
     std::lock_guard<std::mutex> lock(Mutex());
-    Entry& entry = Entries()[device];
-    if (bytes <= entry.bytes) return;
-    entry.buffers.push_back(std::make_unique<DeviceBuffer>(bytes, device));
-    entry.bytes = bytes;
+    size_t& most = Devices()[device].bytes;
+    most = std::max(most, bytes);
   }
-  static void* Pointer(int device) {
+
+  static void* Pointer(int device, cudaStream_t stream) {
+    // Addresses of streams that are gone come back, numbers do not.
+    unsigned long long number = 0;
+    COLLAGE_CUDA(cudaStreamGetId, stream, &number);
     std::lock_guard<std::mutex> lock(Mutex());
-    Entry& entry = Entries()[device];
-    return entry.buffers.empty() ? nullptr : entry.buffers.back()->data();
+    Device& all = Devices()[device];
+    std::vector<std::unique_ptr<DeviceBuffer>>& buffers = all.streams[number].buffers;
+    size_t& bytes = all.streams[number].bytes;
+    if (bytes < all.bytes) {
+      Relaxed relaxed;
+      buffers.push_back(std::make_unique<DeviceBuffer>(all.bytes, device));
+      bytes = all.bytes;
+    }
+    return buffers.empty() ? nullptr : buffers.back()->data();
   }
 
  private:
-  struct Entry {
+  /*! Memory may be allocated by this thread while a stream is captured. */
+  class Relaxed {
+   public:
+    Relaxed() { COLLAGE_CUDA(cudaThreadExchangeStreamCaptureMode, &mode_); }
+    ~Relaxed() { COLLAGE_FUNCTION(kRuntimeLibrary, cudaThreadExchangeStreamCaptureMode)(&mode_); }
+    Relaxed(const Relaxed&) = delete;
+    Relaxed& operator=(const Relaxed&) = delete;
+
+   private:
+    cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+  };
+  struct Scratch {
     size_t bytes = 0;
+    // An earlier, smaller one may be in a captured graph.
     std::vector<std::unique_ptr<DeviceBuffer>> buffers;
+  };
+  struct Device {
+    size_t bytes = 0;
+    std::map<unsigned long long, Scratch> streams;
   };
   static std::mutex& Mutex() {
     static std::mutex mutex;
     return mutex;
   }
   // Never destroyed: at the end of the process the driver may go first.
-  static std::map<int, Entry>& Entries() {
-    static auto* entries = new std::map<int, Entry>();
-    return *entries;
+  static std::map<int, Device>& Devices() {
+    static auto* devices = new std::map<int, Device>();
+    return *devices;
   }
 };
-
-/*! Microseconds that one of `repeats` runs takes, by events on the stream; waits for them. For creation only. */
-template <typename Run>
-float Microseconds(cudaStream_t stream, int repeats, Run&& run) {
-  cudaEvent_t start, stop;
-  COLLAGE_CUDA(cudaEventCreate, &start);
-  COLLAGE_CUDA(cudaEventCreate, &stop);
-  COLLAGE_CUDA(cudaEventRecord, start, stream);
-  for (int i = 0; i < repeats; ++i) run();
-  COLLAGE_CUDA(cudaEventRecord, stop, stream);
-  COLLAGE_CUDA(cudaEventSynchronize, stop);
-  float milliseconds = 0;
-  COLLAGE_CUDA(cudaEventElapsedTime, &milliseconds, start, stop);
-  COLLAGE_CUDA(cudaEventDestroy, start);
-  COLLAGE_CUDA(cudaEventDestroy, stop);
-  return milliseconds * 1000 / static_cast<float>(repeats);
-}
-
-/*! What a way that does not run takes. */
-constexpr float kNever = std::numeric_limits<float>::infinity();
-
-/*!
- * What each of several ways to compute one thing takes, which take turns: the least of `rounds`, in microseconds, of one of
- * `runs` runs, after a round that loads their kernels. One that fails costs itself only: `note(i, reason)` is told.
- */
-template <typename Run, typename Note>
-std::vector<float> TakeTurns(cudaStream_t stream, size_t count, int rounds, int runs, Run&& run, Note&& note) {
-  std::vector<float> best(count, kNever);
-  std::vector<bool> failed(count, false);
-  for (int round = 0; round <= rounds; ++round) {
-    for (size_t i = 0; i < count; ++i) {
-      if (failed[i]) continue;
-      try {
-        float time = Microseconds(stream, runs, [&] { run(i); });
-        if (round > 0) best[i] = std::min(best[i], time);
-      } catch (const std::exception& error) {
-        failed[i] = true;
-        best[i] = kNever;
-        note(i, error.what());
-      }
-    }
-  }
-  return best;
-}
 
 }  // namespace cuda
 }  // namespace collage

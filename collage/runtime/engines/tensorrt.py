@@ -19,6 +19,7 @@ from typing import Any
 
 from collage.errors import CompiledModelError
 from collage.files import replacing
+from collage.runtime.cuda.device import ordered_stream
 from collage.runtime.engine import PackageEngine, Run
 
 _MAGIC = b"CLGTRT10"
@@ -107,7 +108,8 @@ def create(blob: bytes, options: Mapping[str, Any]) -> Run:
             if address != bound[i]:
                 context.set_tensor_address(order[i], address)
                 bound[i] = address
-        if not context.execute_async_v3(int(tvm_ffi.get_raw_stream(device))):
+        # On the default stream TensorRT waits for the device before and after.
+        if not context.execute_async_v3(int(tvm_ffi.get_raw_stream(device)) or ordered_stream()):
             raise CompiledModelError("TensorRT could not start the model")
 
     run.__dict__["uses"] = used

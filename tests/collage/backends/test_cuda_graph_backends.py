@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 import pytest
 import tvm
+import tvm_ffi
 from relax_cases import Spec, module_of, random_inputs
 from tvm import relax
 
@@ -191,6 +192,7 @@ def tensorrt(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeTensorRT:
     monkeypatch.setitem(sys.modules, "tensorrt", fake)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(tensorrt_engine, "device_facts", lambda: ["a device", "9.0"])
+    monkeypatch.setattr(tensorrt_engine, "ordered_stream", lambda: 77)
     return fake
 
 
@@ -208,7 +210,10 @@ def test_an_engine_is_built_once_and_runs_on_the_callers_memory(tensorrt: FakeTe
     run(*tensors)
     run(*tensors)
     addresses = [(name, t.data_ptr()) for name, t in zip(first.inputs + first.outputs, tensors, strict=True)]
-    assert tensorrt.calls == [*addresses, ("run", 0), ("run", 0)], "addresses are bound once"
+    assert tensorrt.calls == [*addresses, ("run", 77), ("run", 77)], "addresses are bound once"
+    with tvm_ffi.use_raw_stream(tvm_ffi.device("cuda", 0), 5):
+        run(*tensors)
+    assert tensorrt.calls[-1] == ("run", 5), "of another stream than the default one nothing is known"
 
     second = tensorrt_engine.Blob.unpack(backend.engine_blob(function))
     assert second.engine == b"engine of " + first.model and second.built_for

@@ -4,6 +4,7 @@ cuBLASLt that takes the library's descriptors at their word (`emulation/cublasLt
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import subprocess
@@ -15,6 +16,7 @@ import emulated
 import numpy as np
 import product_cases
 import pytest
+import tvm_ffi
 from product_cases import (
     DTYPES,
     Case,
@@ -288,6 +290,62 @@ def test_the_fastest_proposal_is_reported_and_can_be_kept() -> None:
     other = {**choice, "algorithm": choice["algorithm"][:16] + "07" + choice["algorithm"][18:]}
     kept = cublas.choose(blob.pack({**header, "choice": other}, tensors), {})
     assert kept["algorithm"] == other["algorithm"] and kept["microseconds"] == []  # taken as it is, untimed
+
+
+def proposal(choice: dict[str, Any]) -> int:
+    """Which of the stand-in's proposals was chosen."""
+    return int.from_bytes(bytes.fromhex(choice["algorithm"])[8:16], "little")
+
+
+def unseen(columns: int) -> Case:
+    """A product that no other test has, so that it was not timed yet."""
+    return Case("matmul", ((4, 9), (9, columns)), lambda e, x, y: dot(x, y), np.matmul)
+
+
+def test_algorithms_are_told_apart_by_replays_and_not_by_the_hosts_launches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first takes the device twice as long as the last, and the host ten times that for the launch of either."""
+    chosen = cublas.choose(make_blob(unseen(2), "float32"), {})
+    assert proposal(chosen) == 3
+    assert chosen["microseconds"] == pytest.approx([2e4, 1e4], rel=0.2) and len(chosen["errors"]) == 2
+    monkeypatch.setenv("COLLAGE_EMULATED_NO_CAPTURE", "1")
+    launched = cublas.choose(make_blob(unseen(3), "float32"), {})
+    assert proposal(launched) == 1, "the library's first, of two that are not told apart"
+    assert launched["microseconds"] == pytest.approx([1e5, 1e5], rel=0.2)
+
+
+class Stream(ctypes.Structure):
+    """A stream of the stand-in for the CUDA runtime."""
+
+    _fields_ = (("number", ctypes.c_ulonglong),)
+
+
+def test_every_stream_has_a_workspace_of_its_own_also_one_that_is_captured() -> None:
+    case = CASES["plain"]
+    made = make_blob(case, "float32")
+    chosen = cublas.choose(made, {})
+    with_workspace = {**chosen, "algorithm": chosen["algorithm"][:16] + "01" + chosen["algorithm"][18:]}
+    run = cublas.create(blob.with_choice(made, with_workspace), {})
+    arrays = case.arrays("float32")
+    arguments = [*map(tensor, arrays), tensor(np.zeros((5, 3), "float32"))]
+    emulation = ctypes.CDLL(None)
+    emulation.collage_emulated_workspace.restype = ctypes.c_void_p
+    emulation.collage_emulated_capture.argtypes = [ctypes.c_void_p]
+    cpu = tvm_ffi.device("cpu", 0)
+
+    def used(stream: Stream | None) -> int:
+        with tvm_ffi.use_raw_stream(cpu, 0 if stream is None else ctypes.addressof(stream)):
+            run(*arguments)
+        return int(emulation.collage_emulated_workspace())
+
+    streams = [None, Stream(1001), Stream(1002)]
+    found = [used(stream) for stream in streams]
+    assert len(set(found)) == 3 and [used(stream) for stream in streams] == found
+    captured = Stream(1003)
+    emulation.collage_emulated_capture(ctypes.addressof(captured))
+    try:
+        assert used(captured) not in found
+    finally:
+        emulation.collage_emulated_capture(None)
 
 
 def test_the_choice_of_another_version_is_made_again() -> None:

@@ -6,6 +6,8 @@
  */
 #include "problem.h"
 
+#include "../timing.h"
+
 #include <algorithm>
 
 #include <tvm/ffi/reflection/registry.h>
@@ -17,8 +19,8 @@ using Preference = Owned<cublasLtMatmulPreference_t>;
 
 /*! What cuBLAS itself takes on Hopper. */
 constexpr size_t kWorkspace = size_t{32} << 20;
-/*! How many of the heuristic's proposals are timed, in how many rounds, and runs per round. */
-constexpr int kProposals = 8, kRounds = 5, kRuns = 4;
+/*! How many of the heuristic's proposals are timed. */
+constexpr int kProposals = 8;
 /*! Alignment that arguments have to have; weights have cudaMalloc's. */
 constexpr uint32_t kArgumentAlignment = 16, kWeightAlignment = 256;
 
@@ -26,19 +28,21 @@ constexpr uint32_t kArgumentAlignment = 16, kWeightAlignment = 256;
 struct Choice {
   cublasLtMatmulAlgo_t algorithm{};
   size_t workspace = 0;
-  std::vector<float> microseconds;
+  std::vector<float> microseconds, errors;
 
   std::string Json() const {
     static const char* digits = "0123456789abcdef";
     std::string text;
     const auto* bytes = reinterpret_cast<const unsigned char*>(&algorithm);
     for (size_t i = 0; i < sizeof(algorithm); ++i) text += {digits[bytes[i] >> 4], digits[bytes[i] & 15]};
-    json::Array times;
+    json::Array times, uncertain;
     for (float value : microseconds) times.push_back(static_cast<double>(value));
+    for (float value : errors) uncertain.push_back(static_cast<double>(value));
     json::Object object;
     object.Set(ffi::String("algorithm"), ffi::String(text));
     object.Set(ffi::String("version"), static_cast<int64_t>(COLLAGE_FUNCTION(kLibrary, cublasLtGetVersion)()));
     object.Set(ffi::String("microseconds"), times);
+    object.Set(ffi::String("errors"), uncertain);
     ffi::String result = json::Stringify(object);
     return std::string(result.data(), result.size());
   }
@@ -91,7 +95,9 @@ class Product {
     if (residual_) at.residual = Aligned(*residual_, arguments, Alignment(*residual_, 2));
     if (bias_) at.bias = Aligned(*bias_, arguments, kArgumentAlignment);
     cuda::DeviceGuard guard(device_);
-    Launch(at, choice_.algorithm, cuda::Workspace::Pointer(device_), choice_.workspace, cuda::Stream(device_));
+    cudaStream_t stream = cuda::Stream(device_);
+    Launch(at, choice_.algorithm, choice_.workspace == 0 ? nullptr : cuda::Workspace::Pointer(device_, stream), choice_.workspace,
+           stream);
   }
 
  private:
@@ -143,11 +149,13 @@ class Product {
   Choice Choose(const Blob& blob) {
     std::optional<cublasLtMatmulAlgo_t> given = Choice::Read(blob.header);
     if (given) {
+      // The library refuses an epilogue with a bias that is nowhere; of an argument the address comes with the call.
+      if (bias_) SetBias(bias_->constant != nullptr ? bias_->constant : reinterpret_cast<void*>(uintptr_t{kArgumentAlignment}));
       cublasLtMatmulHeuristicResult_t result{};
       cublasStatus_t status = COLLAGE_FUNCTION(kLibrary, cublasLtMatmulAlgoCheck)(
           Handle(device_), descriptions_.product->get(), descriptions_.a->get(), descriptions_.b->get(), descriptions_.d->get(),
           descriptions_.d->get(), &*given, &result);
-      if (status == CUBLAS_STATUS_SUCCESS && result.state == CUBLAS_STATUS_SUCCESS) return {*given, result.workspaceSize, {}};
+      if (status == CUBLAS_STATUS_SUCCESS && result.state == CUBLAS_STATUS_SUCCESS) return {*given, result.workspaceSize, {}, {}};
     }
     static std::mutex mutex;
     static std::map<std::pair<int, std::string>, Choice> known;
@@ -159,34 +167,40 @@ class Product {
 
   /*! The fastest of the heuristic's proposals, on scratch memory. One that the library then refuses costs itself only. */
   Choice Timed() {
-    cuda::DeviceBuffer lhs(Bytes(problem_.lhs, problem_.in, problem_.m, problem_.k, 0), device_);
-    cuda::DeviceBuffer rhs(Bytes(problem_.rhs, problem_.in, problem_.k, problem_.n, 1), device_);
-    cuda::DeviceBuffer output(Bytes(problem_.output, problem_.out, problem_.m, problem_.n, 2), device_);
-    cuda::DeviceBuffer residual(residual_ ? Bytes(problem_.output, problem_.out, problem_.m, problem_.n, 2) : 0, device_);
-    cuda::DeviceBuffer bias(bias_ ? static_cast<size_t>(problem_.n * ItemSize(problem_.out)) : 0, device_);
-    Pointers at{lhs.data(), rhs.data(), output.data(), residual.data(), bias.data()};
-    cudaStream_t stream = cuda::Stream(device_);
-    // Small numbers in every format: zeros would save power, and time.
-    COLLAGE_CUDA(cudaMemsetAsync, lhs.data(), 0x3c, Bytes(problem_.lhs, problem_.in, problem_.m, problem_.k, 0), stream);
-    COLLAGE_CUDA(cudaMemsetAsync, rhs.data(), 0x3c, Bytes(problem_.rhs, problem_.in, problem_.k, problem_.n, 1), stream);
-    if (bias_) SetBias(bias.data());
+    cuda::Operands operands(device_, cuda::Stream(device_));
+    bool reads_weights = lhs_.argument < 0 || rhs_.argument < 0;
+    cuda::Floats in = FormatOf(problem_.in), out = FormatOf(problem_.out);
+    size_t result = Bytes(problem_.output, problem_.out, problem_.m, problem_.n, 2);
+    Pointers at{operands.Add(Bytes(problem_.lhs, problem_.in, problem_.m, problem_.k, 0), in, lhs_.argument >= 0),
+                operands.Add(Bytes(problem_.rhs, problem_.in, problem_.k, problem_.n, 1), in, rhs_.argument >= 0),
+                operands.Add(result, out, false), nullptr, nullptr};
+    if (residual_) at.residual = operands.Add(result, out, true);
+    if (bias_) at.bias = operands.Add(static_cast<size_t>(problem_.n * ItemSize(problem_.out)), out, false);
+    if (bias_) SetBias(at.bias);
 
     std::vector<cublasLtMatmulHeuristicResult_t> proposals = Proposals();
     size_t most = 0;
     for (const auto& proposal : proposals) most = std::max(most, proposal.workspaceSize);
     cuda::DeviceBuffer workspace(most, device_);
     std::string reasons;
-    std::vector<float> times = cuda::TakeTurns(
-        stream, proposals.size(), kRounds, kRuns,
-        [&](size_t i) { Launch(at, proposals[i].algo, workspace.data(), proposals[i].workspaceSize, stream); },
+    std::vector<cuda::Timing> timings = cuda::TakeTurns(
+        operands, proposals.size(), reads_weights,
+        [&](size_t i, cudaStream_t stream) {
+          Launch(at, proposals[i].algo, workspace.data(), proposals[i].workspaceSize, stream);
+        },
         [&](size_t, const char* reason) { reasons += "; " + cuda::OneLine(reason); });
-    size_t winner = static_cast<size_t>(std::min_element(times.begin(), times.end()) - times.begin());
-    if (times[winner] == cuda::kNever) {
+    bias_set_ = nullptr;
+    size_t winner = cuda::Fastest(timings);
+    if (timings[winner].microseconds == cuda::kNever) {
       TVM_FFI_THROW(RuntimeError) << "cuBLASLt runs none of its algorithms for this product" << reasons;
     }
-    bias_set_ = nullptr;
-    times.erase(std::remove(times.begin(), times.end(), cuda::kNever), times.end());
-    return {proposals[winner].algo, proposals[winner].workspaceSize, times};
+    Choice choice{proposals[winner].algo, proposals[winner].workspaceSize, {}, {}};
+    for (const cuda::Timing& timing : timings) {
+      if (timing.microseconds == cuda::kNever) continue;
+      choice.microseconds.push_back(timing.microseconds);
+      choice.errors.push_back(timing.error);
+    }
+    return choice;
   }
 
   std::vector<cublasLtMatmulHeuristicResult_t> Proposals() {
@@ -218,6 +232,10 @@ class Product {
                   results.end());
     if (results.empty()) TVM_FFI_THROW(RuntimeError) << "cuBLASLt has no algorithm for this product";
     return results;
+  }
+
+  static cuda::Floats FormatOf(cudaDataType_t type) {
+    return type == CUDA_R_32F ? cuda::Floats::kFloat32 : type == CUDA_R_16F ? cuda::Floats::kFloat16 : cuda::Floats::kBfloat16;
   }
 
   /*! How far an operand of rows x cols (row-major terms) reaches. */

@@ -38,7 +38,9 @@ class Partition {
       }
     }
     cuda::DeviceGuard guard(device_);
-    computation_->Run(pointers, cuda::Workspace::Pointer(device_), cuda::Stream(device_));
+    cudaStream_t stream = cuda::Stream(device_);
+    void* workspace = computation_->workspace() == 0 ? nullptr : cuda::Workspace::Pointer(device_, stream);
+    computation_->Run(pointers, workspace, stream);
   }
 
  private:

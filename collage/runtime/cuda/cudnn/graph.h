@@ -5,6 +5,7 @@
 #ifndef COLLAGE_RUNTIME_CUDA_CUDNN_GRAPH_H_
 #define COLLAGE_RUNTIME_CUDA_CUDNN_GRAPH_H_
 
+#include "../timing.h"
 #include "forms.h"
 
 #include <optional>
@@ -12,9 +13,8 @@
 namespace collage {
 namespace cudnn {
 
-/*! How many plans of a stage are timed, in how many rounds, and runs per round. */
+/*! How many plans of a stage are timed. */
 constexpr size_t kPlans = 8;
-constexpr int kRounds = 5, kRuns = 4;
 
 /*! What was chosen: a form, and a plan for each of its stages. */
 struct Choice {
@@ -90,32 +90,35 @@ class GraphComputation : public Computation {
 /*! Memory to time a problem's forms on. */
 class Bench {
  public:
-  Bench(const Problem& problem, size_t between, int device) : device_(device), stream_(cuda::Stream(device)) {
-    for (const View& view : problem.tensors) memory_.tensors.push_back(Filled(view.Bytes()));
-    if (between > 0) memory_.between = Filled(between);
+  Bench(const Problem& problem, size_t between, int device) : operands_(device, cuda::Stream(device)) {
+    for (size_t i = 0; i < problem.tensors.size(); ++i) {
+      const View& view = problem.tensors[i];
+      bool weight = !cuda::Has(problem.references[i], "arg"), read = i + 1 < problem.tensors.size();
+      reads_weights_ = reads_weights_ || weight;
+      memory_.tensors.push_back(operands_.Add(view.Bytes(), FormatOf(view.dtype), read && !weight));
+    }
+    if (between > 0) memory_.between = operands_.Add(between, cuda::Floats::kBfloat16, true);
   }
 
-  /*! The least of some rounds, in microseconds, with the plans taking turns; infinite for what does not run. */
-  std::vector<float> Time(Stage* stage, const std::vector<Plan>& plans) const {
+  /*! What each plan takes. */
+  std::vector<cuda::Timing> Time(Stage* stage, const std::vector<Plan>& plans) const {
     size_t most = 0;
     for (const Plan& plan : plans) most = std::max(most, plan.workspace);
-    cuda::DeviceBuffer workspace(most, device_);
+    cuda::DeviceBuffer workspace(most, operands_.device());
     return cuda::TakeTurns(
-        stream_, plans.size(), kRounds, kRuns, [&](size_t i) { stage->Run(plans[i], memory_, workspace.data(), stream_); },
+        operands_, plans.size(), reads_weights_,
+        [&](size_t i, cudaStream_t stream) { stage->Run(plans[i], memory_, workspace.data(), stream); },
         [&](size_t, const char* reason) { stage->Note(reason); });
   }
 
  private:
-  void* Filled(size_t bytes) {
-    buffers_.push_back(std::make_unique<cuda::DeviceBuffer>(bytes, device_));
-    // Small numbers in every format: zeros would save power, and time.
-    COLLAGE_CUDA(cudaMemsetAsync, buffers_.back()->data(), 0x3c, bytes, stream_);
-    return buffers_.back()->data();
+  static cuda::Floats FormatOf(const std::string& dtype) {
+    if (dtype == "float16") return cuda::Floats::kFloat16;
+    return dtype == "float32" ? cuda::Floats::kFloat32 : cuda::Floats::kBfloat16;
   }
 
-  int device_;
-  cudaStream_t stream_;
-  std::vector<std::unique_ptr<cuda::DeviceBuffer>> buffers_;
+  cuda::Operands operands_;
+  bool reads_weights_ = false;
   Memory memory_;
 };
 
@@ -139,14 +142,13 @@ inline std::shared_ptr<GraphComputation> Timed(const Problem& problem, const For
   for (const auto& make : form.stages) {
     std::unique_ptr<Stage> stage = make();
     std::vector<Plan> plans = stage->Plans(kPlans, "");
-    std::vector<float> times = bench.Time(stage.get(), plans);
-    auto least = std::min_element(times.begin(), times.end());
-    if (least == times.end() || *least == cuda::kNever) {
+    std::vector<cuda::Timing> timings = bench.Time(stage.get(), plans);
+    size_t fastest = cuda::Fastest(timings);
+    if (timings.empty() || timings[fastest].microseconds == cuda::kNever) {
       *reasons += "; " + form.name + ": " + stage->reasons();
       return nullptr;
     }
-    Plan plan = plans[static_cast<size_t>(least - times.begin())];
-    computation->Append(std::move(stage), plan, *least, plans.size());
+    computation->Append(std::move(stage), plans[fastest], timings[fastest].microseconds, plans.size());
   }
   return computation;
 }

@@ -58,11 +58,16 @@ inline void Connect() {
   fe::cudnn_dlhandle = dlopen(kLibrary, RTLD_NOW | RTLD_GLOBAL);
 }
 
+/*! This thread's: a handle has one stream, and threads may run on several. Never destroyed, as those of `OnePerDevice`. */
 inline cudnnHandle_t Handle(int device) {
-  return cuda::OnePerDevice<cudnnHandle_t>(device, [](cudnnHandle_t* handle) {
-    COLLAGE_CUDNN(cudnnCreate, handle);
+  thread_local std::map<int, cudnnHandle_t> handles;
+  cudnnHandle_t& handle = handles[device];
+  if (handle == nullptr) {
+    cuda::DeviceGuard guard(device);
+    COLLAGE_CUDNN(cudnnCreate, &handle);
     Connect();
-  });
+  }
+  return handle;
 }
 
 /*! What plans are made for: a device that is there, or one that is described and need not be. */

@@ -11,13 +11,13 @@
 
 #include <algorithm>
 
-#include "../partition.h"
+#include "../timing.h"
 
 namespace collage {
 namespace cuda {
 namespace {
 
-using collage_cutlass::Operands;
+using Operands = collage_cutlass::Operands;
 using collage_cutlass::Problem;
 
 /*! The entry points of one loaded kernel library. It stays loaded: its kernels are registered with the CUDA runtime. */
@@ -40,6 +40,7 @@ struct KernelLibrary {
   }
 
   KernelLibrary(const std::string& kernel, const std::string& path) : name(kernel) {
+    RequireRuntime();
     void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (handle == nullptr) TVM_FFI_THROW(RuntimeError) << "kernel " << name << " cannot be loaded: " << dlerror();
     auto interface = Find<decltype(&collage_cutlass_interface)>(handle, "collage_cutlass_interface");
@@ -54,6 +55,18 @@ struct KernelLibrary {
   }
 
  private:
+  /*! A kernel's calls go to the CUDA runtime that was loaded first; it has to be the one whose streams it is given. */
+  static void RequireRuntime() {
+#ifndef COLLAGE_EMULATE
+    Lookup(kRuntimeLibrary, "cudaLaunchKernel");
+    Dl_info first{};
+    void* found = dlsym(RTLD_DEFAULT, "cudaLaunchKernel");
+    if (found == nullptr || dladdr(found, &first) == 0 || std::strstr(first.dli_fname, kRuntimeLibrary) != nullptr) return;
+    TVM_FFI_THROW(RuntimeError) << "CUTLASS kernels need " << kRuntimeLibrary << ", and " << first.dli_fname
+                                << " was loaded before it: import collage before what loads that";
+#endif
+  }
+
   template <class Function>
   Function Find(void* handle, const char* symbol) const {
     void* found = dlsym(handle, symbol);
@@ -79,7 +92,9 @@ class Plan {
   /*! Bytes of the device's workspace that a run needs. */
   size_t workspace() const { return workspace_; }
   void Run(const Operands& operands, int device, cudaStream_t stream) const {
-    void* scratch = workspace_ == 0 ? nullptr : Workspace::Pointer(device);
+    Run(operands, workspace_ == 0 ? nullptr : Workspace::Pointer(device, stream), stream);
+  }
+  void Run(const Operands& operands, void* scratch, cudaStream_t stream) const {
     const char* error = library_->run(plan_, &operands, scratch, static_cast<void*>(stream));
     if (error != nullptr) TVM_FFI_THROW(RuntimeError) << "kernel " << name() << ": " << error;
   }
@@ -163,43 +178,45 @@ class Partition {
     }
     if (plans.empty()) TVM_FFI_THROW(RuntimeError) << "none of the partition's CUTLASS kernels runs it on this device";
     for (const auto& plan : plans) Workspace::Reserve(device_, plan->workspace());
-    plan_ = std::move(plans[plans.size() == 1 ? 0 : Fastest(plans, Child(blob.header, "bytes"))]);
+    plan_ = std::move(plans[plans.size() == 1 ? 0 : Choose(plans, Child(blob.header, "bytes"))]);
   }
 
-  /*! The index of the fastest plan; the earlier one where two are within a hundredth. */
-  size_t Fastest(const std::vector<std::unique_ptr<Plan>>& plans, const json::Object& sizes) {
-    constexpr int kRounds = 3, kRuns = 20, kSomeFloats = 0x3c;
-    cudaStream_t stream = Stream(device_);
-    std::vector<std::unique_ptr<DeviceBuffer>> scratch;
-    auto buffer = [&](const char* key) {
-      size_t bytes = static_cast<size_t>(Int(sizes, key));
-      scratch.push_back(std::make_unique<DeviceBuffer>(bytes, device_));
-      // Bytes that are ordinary numbers in every float format: zeros would flatter the clock.
-      COLLAGE_CUDA(cudaMemsetAsync, scratch.back()->data(), kSomeFloats, bytes, stream);
-      return scratch.back()->data();
+  /*! The index of the fastest plan; the earlier one where two are not told apart. */
+  size_t Choose(const std::vector<std::unique_ptr<Plan>>& plans, const json::Object& sizes) {
+    cuda::Operands memory(device_, Stream(device_));
+    // In half precision, too, these are ordinary numbers.
+    auto buffer = [&](const char* key, bool fresh) {
+      return memory.Add(static_cast<size_t>(Int(sizes, key)), Floats::kBfloat16, fresh);
     };
     Operands operands{};
-    for (const auto& [key, place] : kPlaces) {
-      if (Has(sizes, key)) operands.*place = buffer(key);
+    bool reads_weights = false;
+    for (const auto& [place, operand] : operands_) {
+      const Place wanted = place;
+      auto named = std::find_if(std::begin(kPlaces), std::end(kPlaces), [&](const auto& p) { return p.second == wanted; });
+      reads_weights = reads_weights || operand.argument < 0;
+      operands.*place = buffer(named->first, operand.argument >= 0);
     }
-    operands.d = buffer("d");
+    operands.d = buffer("d", false);
+    size_t most = 0;
+    for (const auto& plan : plans) most = std::max(most, plan->workspace());
+    DeviceBuffer workspace(most, device_);
     std::string reasons;
-    std::vector<float> best = TakeTurns(
-        stream, plans.size(), kRounds, kRuns, [&](size_t i) { plans[i]->Run(operands, device_, stream); },
+    std::vector<Timing> timings = TakeTurns(
+        memory, plans.size(), reads_weights,
+        [&](size_t i, cudaStream_t stream) { plans[i]->Run(operands, workspace.data(), stream); },
         [&](size_t i, const char* reason) { reasons += std::string("; ") + plans[i]->name() + ": " + OneLine(reason); });
-    size_t fastest = 0;
-    for (size_t i = 1; i < plans.size(); ++i) {
-      if (best[i] < 0.99f * best[fastest]) fastest = i;
-    }
-    if (best[fastest] == kNever) TVM_FFI_THROW(RuntimeError) << "no kernel runs" << reasons;
-    COLLAGE_CUDA(cudaStreamSynchronize, stream);
-    json::Object times;
+    size_t fastest = Fastest(timings);
+    if (timings[fastest].microseconds == kNever) TVM_FFI_THROW(RuntimeError) << "no kernel runs" << reasons;
+    json::Object times, errors;
     for (size_t i = 0; i < plans.size(); ++i) {
-      if (best[i] != kNever) times.Set(ffi::String(plans[i]->name()), static_cast<double>(best[i]));
+      if (timings[i].microseconds == kNever) continue;
+      times.Set(ffi::String(plans[i]->name()), static_cast<double>(timings[i].microseconds));
+      errors.Set(ffi::String(plans[i]->name()), static_cast<double>(timings[i].error));
     }
     json::Object choice;
     choice.Set(ffi::String("kernel"), ffi::String(plans[fastest]->name()));
     choice.Set(ffi::String("microseconds"), times);
+    choice.Set(ffi::String("errors"), errors);
     ffi::String text = json::Stringify(choice);
     LastChoice() = std::string(text.data(), text.size());
     return fastest;
