@@ -17,7 +17,7 @@ from pathlib import Path
 
 from benchmarks.gpu.ledger import Budget, run
 from benchmarks.gpu.peers import ON_CPU, PEERS
-from benchmarks.gpu.session import FILES, ROWS, Session, steps
+from benchmarks.gpu.session import FILES, RESCUE, ROWS, Session, steps
 
 
 def main() -> None:
@@ -29,6 +29,8 @@ def main() -> None:
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--precision", choices=("float32", "tf32"), default="float32", help="of the peers' products")
     parser.add_argument("--networks", nargs="*", help="only these; any workload when it is not in the plan")
+    parser.add_argument("--batches", nargs="*", type=int, help="only these")
+    parser.add_argument("--kinds", nargs="*", help="only these steps: tune, rescue, race")
     parser.add_argument("--dtypes", nargs="*", default=("float32", "float16"))
     parser.add_argument("--backends", nargs="*", help="only these; all that are available when left out")
     parser.add_argument("--peers", nargs="*", choices=PEERS, help="only these")
@@ -41,12 +43,15 @@ def main() -> None:
             shutil.copyfile(asked.resume / name, asked.state / name)
     rows = [row for row in ROWS if asked.networks is None or row[0] in asked.networks]
     rows += [(name, "float32", 1) for name in asked.networks or () if name not in {row[0] for row in ROWS}]
-    rows = [row for row in rows if row[1] in asked.dtypes]
+    rows = [row for row in rows if row[1] in asked.dtypes and (asked.batches is None or row[2] in asked.batches)]
     here = [peer for peer in PEERS if asked.device == "cuda" or peer in ON_CPU]
     peers = [peer for peer in here if asked.peers is None or peer in asked.peers]
     session = Session(asked.state, asked.device, asked.precision, asked.backends)
+    wanted = steps(rows, peers, not asked.no_evolution)
+    if asked.kinds is not None:
+        wanted = [step for step in wanted if ("rescue" if step.variant == RESCUE else step.kind) in asked.kinds]
     complete = run(
-        steps(rows, peers, not asked.no_evolution),
+        wanted,
         session.ledger,
         budget,
         session.take,

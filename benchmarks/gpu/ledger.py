@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -36,14 +36,16 @@ class Step:
     variant
         Of "tune", the searcher; of "race", which race.
     needs
-        Steps of the same network that have to be "ok" before, as (kind, variant).
+        Steps of the same network of which one has to be "ok" before, as (kind, variant); none where it is empty.
+    unless
+        Steps of the same network of which one that is "ok" makes this one superfluous.
     contenders
         Of a race; each has a row of its own.
     least_s, most_s
         Not worth starting with less time than this, and stopped after this, in seconds.
     resumable
-        What it found is not lost when it is stopped, and the next attempt is the shorter for it. It may take all the
-        time that is left, and is given up when it was stopped after `most_s` or more and had found nothing.
+        What it found is not lost when it is stopped, and the next attempt is the shorter for it: it is taken up again
+        after the steps behind it, and given up when it was stopped after `most_s` and had found nothing.
     """
 
     kind: str
@@ -52,6 +54,7 @@ class Step:
     batch: int
     variant: str
     needs: tuple[tuple[str, str], ...] = ()
+    unless: tuple[tuple[str, str], ...] = ()
     contenders: tuple[str, ...] = ("",)
     least_s: float = 30.0
     most_s: float = 240.0
@@ -100,10 +103,14 @@ class Ledger:
         return not self.rest(step).contenders
 
     def ready(self, step: Step) -> bool:
-        """Whether what a step needs came out well."""
+        """Whether what a step needs came out well, and it is not superfluous."""
         here = (step.network, step.dtype, step.batch)
-        rows = [self._rows.get((kind, *here, variant, "")) for kind, variant in step.needs]
-        return all(row is not None and row["status"] == "ok" for row in rows)
+
+        def well(wanted: Iterable[tuple[str, str]]) -> bool:
+            rows = [self._rows.get((kind, *here, variant, "")) for kind, variant in wanted]
+            return any(row is not None and row["status"] == "ok" for row in rows)
+
+        return (not step.needs or well(step.needs)) and not well(step.unless)
 
 
 class Budget:
@@ -118,7 +125,7 @@ class Budget:
 
 
 def run(
-    steps: Iterable[Step],
+    steps: Sequence[Step],
     ledger: Ledger,
     budget: Budget,
     runner: Callable[[Step, float], Mapping[str, Mapping[str, Any]]],
@@ -139,9 +146,24 @@ def run(
 
     A step that finds too little time left is passed over, and a shorter one behind it may still be taken. Where time
     ran out because of the budget, and not because of the step's own limit, or where the step can go on from what it
-    found, nothing is final.
+    found, nothing is final; what can go on is taken up again after all others.
     """
-    complete = True
+    while True:
+        complete, again = _pass(steps, ledger, budget, runner, report, after)
+        if not again:
+            return complete
+
+
+def _pass(
+    steps: Sequence[Step],
+    ledger: Ledger,
+    budget: Budget,
+    runner: Callable[[Step, float], Mapping[str, Mapping[str, Any]]],
+    report: Callable[[str], None],
+    after: Callable[[], None],
+) -> tuple[bool, bool]:
+    """Whether all steps were taken; and whether one was stopped that can go on."""
+    complete, again = True, False
     for step in steps:
         rest = ledger.rest(step)
         if not rest.contenders or not ledger.ready(step):
@@ -150,19 +172,21 @@ def run(
         if left < step.least_s:
             complete = False
             continue
-        limit = left if step.resumable else min(step.most_s, left)
+        limit = min(step.most_s, left)
         cut = limit < step.most_s
         report(f"{step.name}: up to {limit:.0f} s")
         rows = []
         for contender, result in runner(rest, limit).items():
-            late = result["status"] == "timeout" and (cut or result.get("new_records", 0) > 0)
+            found = result["status"] == "timeout" and result.get("new_records", 0) > 0
+            late = found or (result["status"] == "timeout" and cut)
+            again = again or (found and not cut)
             rows.append(step.row(contender, {**result, "status": "skipped"} if late else result))
         ledger.add(rows)
         for row in rows:
             report("  " + summary(row))
         complete = complete and ledger.done(step)
         after()
-    return complete
+    return complete, again
 
 
 def summary(row: Row) -> str:

@@ -15,17 +15,16 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto
 
-#: Peers by name: mode of `torch.compile` (None is not compiled, "" its default), and whether a CUDA graph is made here.
+#: Peers by name, the strongest first: mode of `torch.compile` (None is not compiled, "" its default), and whether a
+#: CUDA graph is made here.
 MODES: Mapping[str, tuple[str | None, bool]] = {
-    "torch-eager": (None, False),
+    "torch-max-autotune": ("max-autotune", False),
+    "torch-compile-graph": ("reduce-overhead", False),
     "torch-graph": (None, True),
     "torch-compile": ("", False),
-    "torch-compile-graph": ("reduce-overhead", False),
-    "torch-max-autotune": ("max-autotune", False),
+    "torch-eager": (None, False),
 }
 PEERS: tuple[str, ...] = tuple(MODES)
-#: Peers that search over kernels while they are made, which takes minutes.
-TUNED = frozenset(("torch-max-autotune",))
 #: Peers that there are on a CPU.
 ON_CPU = frozenset(("torch-eager", "torch-compile"))
 
@@ -59,14 +58,15 @@ def peer(name: str, model: ModelProto, inputs: Sequence[np.ndarray], device: str
         layout = torch.channels_last if ranks == {4} else torch.channels_last_3d
         module = module.to(memory_format=layout)
         arguments = [a.contiguous(memory_format=layout) if a.dim() in ranks else a for a in arguments]
-    called: Callable[..., Any] = module
+    called: Callable[..., Any] = module.eval()
     if mode is not None:
+        torch._inductor.config.freezing = True
         called = torch.compile(module, mode=mode or None, fullgraph=True, dynamic=False)
 
     def run() -> Sequence[Any]:
         if mode is not None:
             torch.compiler.cudagraph_mark_step_begin()
-        with torch.no_grad():
+        with torch.inference_mode():
             result: Sequence[Any] = called(*arguments)
         return result
 

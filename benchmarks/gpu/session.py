@@ -1,8 +1,9 @@
 """What is measured on a device, in which order, and how each step is run.
 
 Rows come in the order of what they show: one network of products and one of convolutions in the precision of
-deployment, the same two in float32, then the paper's other networks, then batches. Long steps come after all rows: the
-peer that searches over kernels, and evolution.
+deployment, the same two in float32, then the paper's other networks, then batches. Every tune is followed by its race,
+the strongest peers first; where it was stopped, by the best plan of what it had measured. Evolution comes after all
+rows.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ from typing import Any
 from benchmarks.gpu.contestant import Load
 from benchmarks.gpu.isolated import Isolated
 from benchmarks.gpu.ledger import Ledger, OutOfTime, Step
-from benchmarks.gpu.peers import TUNED
 from benchmarks.gpu.race import race
 from benchmarks.gpu.tune import compile_again, recorded, tune
 
@@ -46,6 +46,10 @@ FILES = ("rows.jsonl", "records.db")
 LOG = "records.jsonl.gz"
 #: Seconds that the last round of a race may take beyond its end.
 _WRITING_S = 10.0
+#: The best plan of the records that there are, where a tune was stopped.
+RESCUE = "measured"
+#: Of a race's time, what one contestant may take to load.
+_LOADING = 0.5
 #: Seconds of evolution.
 _EVOLUTION_S = 90.0
 #: Seconds without which no race is worth starting: its reference, imports and compilers come before its first turn.
@@ -53,21 +57,18 @@ _RACE_S = 150.0
 
 
 def steps(rows: Sequence[tuple[str, str, int]], peers: Sequence[str], evolutionary: bool = True) -> list[Step]:
-    """Every row tuned by Dijkstra and raced with peers; then races with peers that search themselves; then tuning by
-    evolution, and its races with Dijkstra's plan.
-    """
+    """Every row tuned by Dijkstra and raced with peers; then tuned by evolution, and that is raced."""
     made = []
-    needs: tuple[tuple[str, str], ...] = (("tune", "dijkstra"),)
-    quick, slow = [p for p in peers if p not in TUNED], [p for p in peers if p in TUNED]
+    tuned, rescued = ("tune", "dijkstra"), ("tune", RESCUE)
     for row in rows:
         made.append(Step("tune", *row, "dijkstra", least_s=60.0, most_s=300.0, resumable=True))
-        made.append(Step("race", *row, "peers", needs, (OURS, *quick), _RACE_S, 420.0))
-    for row in rows if slow else ():
-        made.append(Step("race", *row, "searching peers", needs, (OURS, *slow), _RACE_S, 420.0))
+        made.append(Step("tune", *row, RESCUE, unless=(tuned,), least_s=20.0, most_s=90.0))
+        race_s = 420.0 if len(peers) > 2 else 240.0
+        made.append(Step("race", *row, "peers", (tuned, rescued), (), (OURS, *peers), _RACE_S, race_s))
     for row in rows if evolutionary else ():
-        least, both = _EVOLUTION_S + 60.0, (*needs, ("tune", "evolutionary"))
-        made.append(Step("tune", *row, "evolutionary", needs, least_s=least, most_s=300.0, resumable=True))
-        made.append(Step("race", *row, "searchers", both, (OURS, "evolutionary"), _RACE_S, 240.0))
+        least, needs = _EVOLUTION_S + 60.0, (("tune", "evolutionary"),)
+        made.append(Step("tune", *row, "evolutionary", (tuned,), least_s=least, most_s=300.0, resumable=True))
+        made.append(Step("race", *row, "searchers", needs, (), (OURS, "evolutionary"), _RACE_S, 240.0))
     return made
 
 
@@ -95,12 +96,12 @@ class Session:
             return {contender: {"status": "failed", "reason": str(error)[-500:]} for contender in step.contenders}
 
     def _tune(self, step: Step, deadline: float) -> Mapping[str, Mapping[str, Any]]:
-        search_s = None
+        search_s, searcher = None, "dijkstra" if step.variant == RESCUE else step.variant
         if step.variant == "evolutionary":
             search_s = min(_EVOLUTION_S, 0.6 * (deadline - time.monotonic()))
         network = (step.network, step.dtype, step.batch)
         before, library = recorded(self.records), self.library(step)
-        options = (self.device, self.backends, step.variant, search_s, self.records, library)
+        options = (self.device, self.backends, searcher, search_s, self.records, library, step.variant == RESCUE)
         with closing(Isolated(tune, *network, *options, log=library.with_suffix(".log"))) as process:
             try:
                 return {"": {"status": "ok", **process.receive(deadline)}}
@@ -112,13 +113,16 @@ class Session:
 
     def _race(self, step: Step, deadline: float) -> Mapping[str, Mapping[str, Any]]:
         """The contenders that are left and our model; ratios are to our model, also where it has its row already."""
-        of = {OURS: "dijkstra", "evolutionary": "evolutionary"}
+        whole = self.ledger.get(Step("tune", step.network, step.dtype, step.batch, "dijkstra"))
+        ours = "dijkstra" if whole is not None and whole["status"] == "ok" else RESCUE
+        of = {OURS: ours, "evolutionary": "evolutionary"}
         facts: dict[str, Any] = {"network": step.network, "dtype": step.dtype, "batch": step.batch}
         loads = []
         for name in dict.fromkeys((OURS, *step.contenders)):
             library = self._compiled(step, of[name], deadline) if name in of else ""
             loads.append(Load(name, **facts, library=library, device=self.device, precision=self.precision))
-        results = race(loads, deadline - _WRITING_S, self.state / "race.log")
+        end = deadline - _WRITING_S
+        results = race(loads, end, self.state / "race.log", _LOADING * (end - time.monotonic()))
         base = results[OURS]
         if base.status == "skipped":
             raise OutOfTime(base.reason)  # without it there are no ratios

@@ -31,6 +31,7 @@ def tune(
     search_s: float | None,
     records: Path,
     library: Path,
+    recorded_only: bool = False,
 ) -> dict[str, Any]:
     """Tune, compile and export one network; the row of what was found. For `benchmarks.gpu.isolated`.
 
@@ -42,9 +43,14 @@ def tune(
         Seconds that an evolutionary search may take; None for a searcher that has no limit.
     library
         Where the compiled model is written.
+    recorded_only
+        Measure nothing: the best plan of the records that there are.
     """
     import collage
 
+    measuring: dict[str, Any] = {"effort": "thorough"}
+    if recorded_only:
+        measuring = {"estimator": "cached", "confirm_end_to_end": False}
     before, begin = recorded(records), time.monotonic()
     plan = collage.partition(
         _module(network, dtype, batch),
@@ -52,8 +58,8 @@ def tune(
         searcher=searcher,
         device=device,
         records=records,
-        effort="thorough",
         searcher_parameters={} if search_s is None else {"time_limit_s": search_s},
+        **measuring,
     )
     tuned = time.monotonic() - begin
     plan.compile().export(library)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 import time
@@ -15,8 +14,6 @@ from pathlib import Path
 from typing import Any
 
 _ROOT = Path(__file__).resolve().parents[2]
-#: How the line that ends a stage ends.
-_STAGE = re.compile(r" in \d+ (s|min|h)\b")
 
 
 class TuningError(Exception):
@@ -61,21 +58,17 @@ class Tuned:
         From start to end of the process: time to a plan.
     plan
         The plan's file, parsed.
-    stages
-        What the command said of each stage that took a second or more, such as "costing candidates: 80 in 31 s".
     """
 
     library: Path
     seconds: float
     plan: Mapping[str, Any]
-    stages: Sequence[str] = ()
 
     @property
     def facts(self) -> dict[str, Any]:
         """What a report holds, JSON-ready."""
         return {
             "seconds": round(self.seconds, 1),
-            "stages": list(self.stages),
             "choice": self.plan.get("choice"),
             "ships": ships(self.plan),
             "estimator": self.plan.get("estimator"),
@@ -132,5 +125,4 @@ def tune(
     if done.returncode:
         last = (done.stderr.strip() or done.stdout.strip()).splitlines()[-5:]
         raise TuningError(f"tuning {model.name} ended with status {done.returncode}: {' | '.join(last)}")
-    stages = [line for line in done.stderr.splitlines() if _STAGE.search(line)]
-    return Tuned(library, seconds, json.loads(plan.read_text()), stages)
+    return Tuned(library, seconds, json.loads(plan.read_text()))

@@ -130,13 +130,11 @@ def test_a_tune_runs_in_the_checkout_and_its_failure_is_told(tmp_path: Path) -> 
         "options = dict(zip(sys.argv[3::2], sys.argv[4::2]))\n"
         "if '--fail' in options: sys.exit('no space left')\n"
         f"open(options['--plan'], 'w').write({json.dumps(PLAN)!r})\n"
-        "print('costing: 4 to do\\ncosting: 4 in 3 s\\nsearching in 2 min 01 s', file=sys.stderr)\n"
     )
     checkout = Checkout(tmp_path)
     files = tmp_path / "m.onnx", tmp_path / "m.so", tmp_path / "r.db"
     found = tune(*files, ["--seed", "1"], checkout)
     assert found.seconds > 0 and found.facts["ships"] == {"tvm": 2, "onednn": 1}
-    assert found.facts["stages"] == ["costing: 4 in 3 s", "searching in 2 min 01 s"]
     with pytest.raises(TuningError, match=r"tuning m.onnx ended with status 1: no space left"):
         tune(*files, ["--fail", "1"], checkout)
 
