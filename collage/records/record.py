@@ -49,11 +49,17 @@ def software_versions(backend_version: str = "") -> dict[str, str]:
     """Versions of what took part in a measurement."""
     found = {"python": platform.python_version(), "tvm": tvm_version()}
     for name, distribution in (("collage", "collage-tvm"), ("numpy", "numpy"), ("tvm_ffi", "apache-tvm-ffi")):
-        try:
-            found[name] = importlib.metadata.version(distribution)
-        except importlib.metadata.PackageNotFoundError:
-            found[name] = "unknown"
+        found[name] = _installed(distribution)
     return {**found, "backend": backend_version} if backend_version else found
+
+
+@cache
+def _installed(distribution: str) -> str:
+    """Its version. It is read from disk, which takes 5 ms, once for thousands of records."""
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"
 
 
 @dataclass(frozen=True)
