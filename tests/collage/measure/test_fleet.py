@@ -146,7 +146,8 @@ def test_workers_that_are_unlike_this_machine_are_not_asked(own: Callable[[int],
     (tmp_path / "unlike.py").write_text(UNLIKE)
     cluster, listener = own(0), Listener()
     cluster.add("--preload", str(tmp_path / "unlike.py"))
-    with Fleet(cluster.address, listener, patience_s=10) as fleet, RecordDatabase(tmp_path / "r.db") as database:
+    with Fleet(cluster.address, listener, patience_s=1) as fleet, RecordDatabase(tmp_path / "r.db") as database:
+        wait_for_members(fleet, 0, refused=1)
         (cost,) = MeasuredEstimator(database, workers=fleet).estimate(workloads(1)[:1])
         assert cost.is_finite
         assert any("it has python None" in note for note in fleet.notes()), fleet.notes()
@@ -165,9 +166,10 @@ def test_a_worker_whose_canary_drifts_is_put_in_quarantine(own: Callable[[int], 
         assert any("was put in quarantine: its canary takes" in note for note in fleet.notes()), fleet.notes()
 
 
-def wait_for_members(fleet: Fleet, count: int) -> None:
-    deadline = time.monotonic() + 300
-    while len(fleet._cluster.members(times=True)) < count and time.monotonic() < deadline:
+def wait_for_members(fleet: Fleet, count: int, refused: int = 0) -> None:
+    """Until so many workers can be asked, and so many are known to be unlike this machine."""
+    deadline, cluster = time.monotonic() + 300, fleet._cluster
+    while (len(cluster.members(times=True)) < count or len(cluster.faults) < refused) and time.monotonic() < deadline:
         time.sleep(0.05)
 
 
