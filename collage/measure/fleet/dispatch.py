@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
@@ -131,6 +131,7 @@ def dispatch(
     leases: dict[int, tuple[Member, _Asked[Question], Pending[Answer]]] = {}
     finished: SimpleQueue[int] = SimpleQueue()
     tickets = count()  # one for each lease
+    asked_last: dict[str, int] = {}
     exhausted, heard = False, time.monotonic()
 
     def lose(ticket: int) -> None:
@@ -148,14 +149,15 @@ def dispatch(
             for given_up in [asked for asked in again if asked.lost >= LOST]:
                 again.remove(given_up)
                 yield given_up.number, None, given_up.lost
-            for member in _free(members, [member for member, _, _ in leases.values()]):
+            waiting_longest = sorted(members.values(), key=lambda member: asked_last.get(member.address, -1))
+            for member in _free(waiting_longest, [member for member, _, _ in leases.values()]):
                 asked = _next(again, member, members)
                 if asked is None and not exhausted:
                     following = next(more, None)
                     exhausted = following is None
                     asked = None if following is None else _Asked(*following)
                 if asked is not None:
-                    ticket = next(tickets)
+                    ticket = asked_last[member.address] = next(tickets)
                     leases[ticket] = member, asked, crowd.ask(member, asked.question, partial(finished.put, ticket))
             if members or crowd.expects():
                 heard = time.monotonic()
@@ -183,7 +185,7 @@ def dispatch(
             pending.cancel()
 
 
-def _free(members: Mapping[str, Member], busy: Iterable[Member]) -> Iterator[Member]:
+def _free(members: Sequence[Member], busy: Iterable[Member]) -> Iterator[Member]:
     """A member for each question that can be asked now, in turns."""
     taken: dict[str, int] = {}
     for member in busy:
@@ -191,7 +193,7 @@ def _free(members: Mapping[str, Member], busy: Iterable[Member]) -> Iterator[Mem
     found = True
     while found:
         found = False
-        for member in members.values():
+        for member in members:
             if taken.get(member.place, 0) < member.slots:
                 taken[member.place] = taken.get(member.place, 0) + 1
                 found = True
