@@ -78,7 +78,7 @@ $(SCALE): $(DEV)
 # Programs of a PostgreSQL server: where Debian's package puts them, or in the PATH.
 postgresql:
 	@command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 \
-		|| apt-get install --yes --quiet postgresql \
+		|| { apt-get update --quiet && apt-get install --yes --quiet postgresql; } \
 		|| { echo "make test-scale needs a PostgreSQL server: apt-get install postgresql" >&2; exit 1; }
 
 $(BROWSER): $(TESTS)
