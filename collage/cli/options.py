@@ -164,9 +164,9 @@ def parse_files(texts: Sequence[str] | None) -> dict[str, Path]:
     return files
 
 
-def file_of(records: str | None) -> Path | None:
+def file_of(records: str | os.PathLike[str] | None) -> Path | None:
     """The file of a records database; None of a server's, and where none is named."""
-    return None if records is None or "://" in records else Path(records)
+    return None if records is None or (isinstance(records, str) and "://" in records) else Path(records)
 
 
 def require_writable(outputs: Mapping[str, Path | None], inputs: Mapping[str, Path | None]) -> None:

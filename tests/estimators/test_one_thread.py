@@ -17,7 +17,7 @@ import collage
 from collage.backends.onnx.onnxruntime import ONNXRuntimeBackend
 from collage.backends.tvm.backend import TVMBackend
 from collage.graph.from_relax import read_graph
-from collage.measure import transitions
+from collage.measure import transitions, workers
 from collage.measure.job import Job
 from collage.measure.reference import ReferenceRun
 from collage.measure.runner import Measurement
@@ -27,7 +27,6 @@ from collage.progress import Reporter
 from collage.records import RecordDatabase
 from collage.rules.base import PartitionSpec
 from collage.testing import networks
-from estimators import measured
 from estimators.measured import MeasuredEstimator
 
 SOURCES = Path(collage.__file__).parents[1]
@@ -60,6 +59,9 @@ class Process:
         assert {artifact.device for artifact in job.artifacts} == {job.device}
         return [Measurement((1.0,) * 7) for _ in job.artifacts]
 
+    def close(self) -> None:
+        """Nothing."""
+
     def __enter__(self) -> Process:
         return self
 
@@ -81,8 +83,8 @@ def lowered_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[int]]:
         return [preparation.artifact for preparation in preparations]
 
     monkeypatch.setattr(relax.transform, "LegalizeOps", noted)
-    monkeypatch.setattr(measured, "Runner", Process)
-    monkeypatch.setattr(measured, "build_all", built)
+    monkeypatch.setattr(workers, "Runner", Process)
+    monkeypatch.setattr(workers, "build_all", built)
     monkeypatch.setattr(transitions, "Runner", Process)
     monkeypatch.setattr(transitions, "SHAPES", [(1, 8, 8, 8)])
     monkeypatch.setattr("collage.measure.probe.build_all", built)

@@ -11,9 +11,9 @@ from tvm import relax
 from collage.backends.tvm.backend import TVMBackend
 from collage.collect.collection import _candidates, collect
 from collage.collect.sampling import whole_workloads
+from collage.measure import workers
 from collage.records import RecordDatabase
 from collage.rules import OpPredicatePartitionRule, PartitionRule
-from estimators import measured
 from tests.collage.collect.test_collection import network, two_products
 from tests.e2e.two_devices.backend import SecondDevice
 from tests.estimators.test_one_thread import Process
@@ -42,8 +42,8 @@ def test_variants_are_whole_by_the_users_rule() -> None:
 def test_backends_of_several_devices_are_measured_each_on_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(measured, "Runner", Process)  # which asks that what it times is of one device
-    monkeypatch.setattr(measured, "build_all", lambda given, *_: [preparation.artifact for preparation in given])
+    monkeypatch.setattr(workers, "Runner", Process)  # which asks that what it times is of one device
+    monkeypatch.setattr(workers, "build_all", lambda given, *_: [preparation.artifact for preparation in given])
     monkeypatch.setattr("collage.measure.probe.build_all", lambda given, *_: [p.artifact for p in given])
     found = collect(
         [relu()],
