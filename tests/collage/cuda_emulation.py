@@ -207,6 +207,9 @@ class InProcess:
         run(job, self.warm_ups, say)
         return [found[i] for i in range(len(job.artifacts))]
 
+    def close(self) -> None:
+        """It goes with the test."""
+
     def __enter__(self) -> InProcess:
         return self
 

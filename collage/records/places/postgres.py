@@ -19,6 +19,7 @@ from collage.errors import RecordsError
 from collage.records.places.place import Place, ServerLost
 
 _CHOOSE = "choose another database with --records"
+_LIKE = "like postgresql+psycopg://user@host:5432/database"
 _TABLES = ("observations", "records", "texts")
 #: Connections that one process has at most.
 _CONNECTIONS = 8
@@ -51,14 +52,12 @@ class PostgresDatabase(Place):
     def __init__(self, address: str, timeout_s: float) -> None:
         try:
             url = make_url(address)
-        except (ArgumentError, ValueError) as error:
+        except (ArgumentError, ValueError) as error:  # not shown as it is: there may be a password in it
             raise RecordsError(
-                f"the address of the records does not read like postgresql://host/database: {error}"
+                f"records are in a file or at an address {_LIKE}, and this one reads otherwise"
             ) from error
         if url.drivername not in ("postgresql", "postgresql+psycopg"):
-            raise RecordsError(
-                f"records are in a file or at an address like postgresql+psycopg://host/database, not {url.drivername}:"
-            )
+            raise RecordsError(f"records are in a file or at an address {_LIKE}, not {url.drivername}:")
         self._url = url.set(drivername="postgresql+psycopg")
         self.name = self._url.render_as_string(hide_password=True)
         self.timeout_s = timeout_s
