@@ -7,6 +7,7 @@ worker is asked what is decided here (`collage.measure.fleet.dispatch`). A sched
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 import uuid
 from collections.abc import Callable, Mapping
@@ -233,8 +234,8 @@ class _Future(Pending[Answer], Generic[Answer]):
                 return answer
             if self._future.status == "error" and not _is_lost(self._future):
                 self._cluster.set_aside(self._member.address, _said(self._future))
-        except Exception:  # lost after all, on the way from there
-            return None
+        except Exception:  # lost after all, on the way from there; Dask raises whatever the worker's end was
+            logging.getLogger(__name__).debug("no answer from %s", self._member.address, exc_info=True)
         return None
 
     def cancel(self) -> None:
