@@ -1,4 +1,4 @@
-"""Allowance: what the user says about less precision, checked before minutes are spent, and what follows from it.
+"""Wish and Allowance: the error budget as the user gives it, first checked without the network, then with its samples.
 
 Half of the calibration samples give ranges and sensitivities; placements are judged on the other half, or on the
 user's validation samples.
@@ -24,7 +24,7 @@ from collage.measure.reference import ReferenceRun
 
 @dataclass(frozen=True)
 class Wish:
-    """What the user says, before the network is loaded. One of `max_error` and `max_drop` is given.
+    """The user's arguments, checked without the network. Exactly one of `max_error` and `max_drop` is given.
 
     Attributes
     ----------
@@ -32,10 +32,12 @@ class Wish:
         The largest relative L2 error of each output.
     metric, max_drop
         The user's metric, and what it may lose.
-    calibration, validation
-        Samples as they were given; those to validate with as a pair with their labels.
+    calibration
+        Samples as they were given.
+    validation
+        (samples, labels) as they were given.
     precisions
-        Those that may be used; float32 always is.
+        Precisions that may be used; float32 is always one.
     """
 
     max_error: float | None
@@ -56,12 +58,12 @@ class Wish:
         validation: tuple[Any, Sequence[object]] | None = None,
         precisions: Iterable[str] | None = None,
     ) -> Wish | None:
-        """What was granted; None where nothing was.
+        """The checked arguments; None if there is no error budget.
 
         Raises
         ------
         CollageError
-            Something is missing, does not go together, or is no number of a budget.
+            An argument is missing, contradicts another one, or is no valid budget.
         """
         if max_error is None and max_drop is None:
             without = {"metric": metric, "calibration": calibration, "validation": validation, "precisions": precisions}
@@ -86,12 +88,12 @@ class Wish:
         return cls(max_error, metric, max_drop, calibration, validation, chosen)
 
     def allowance(self, module: Any) -> Allowance:
-        """The same with the samples, for a network.
+        """The allowance for a canonical module: the samples are read and split.
 
         Raises
         ------
         ModelInputError
-            Samples are not the network's, or too few.
+            Samples do not fit the network's inputs, or are too few.
         """
         samples = read_samples(self.calibration, input_specs(module))
         if self.validation is None:
@@ -104,16 +106,16 @@ class Wish:
 
 @dataclass(frozen=True)
 class Allowance:
-    """What the user grants, for one network.
+    """The error budget for one network, with its samples.
 
     Attributes
     ----------
     wish
-        What was said.
+        The user's arguments.
     searched_with, judged_on
-        Samples.
+        Samples for ranges and errors, and held-out samples: each one array per input of the network, in order.
     labels
-        Of the samples that are judged on; () without a metric.
+        Labels of the samples in `judged_on`; () without a metric.
     """
 
     wish: Wish

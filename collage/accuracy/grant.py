@@ -1,4 +1,4 @@
-"""Grant: an allowance together with what was measured for it: ranges, sensitivities, and the judge's references."""
+"""Grant: an error budget together with what was measured for it: ranges, sensitivities and reference outputs."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from collage.records.key import digest_of
 
 @dataclass(frozen=True)
 class Grant:
-    """What is needed to spend an error.
+    """What a search within an error budget needs.
 
     Attributes
     ----------
     budget
-        How much may be spent, and on what that is judged.
+        The limit, and the held-out samples on which placements are judged.
     errors
-        What each operator costs in less precision.
+        The error that each operator adds in each precision.
     int8
         Whether single products may be in eight bits.
     judged_on
@@ -53,12 +53,12 @@ def granted(
     database: RecordDatabase,
     reporter: Reporter,
 ) -> tuple[Any, Grant]:
-    """The calibrated module, and what an allowance comes to.
+    """Calibrate the module and measure sensitivities: the calibrated module, and the grant.
 
     Parameters
     ----------
     reference
-        Of the module, on any inputs.
+        Float32 run of the module, on any inputs.
     """
     precisions = allowance.wish.precisions
     reporter.stage("calibrating")

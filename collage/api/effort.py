@@ -1,11 +1,11 @@
-"""Effort: how long a plan may take to be found, as three named sets of defaults.
+"""Effort: how much is measured to find a plan, as three named sets of defaults.
 
     partition(model, effort="quick")
     collage tune MODEL.onnx -o OUT.so --effort thorough
 
 `quick` predicts what candidates take, `normal` predicts and measures what could still change the plan, `thorough`
-measures every candidate (docs/SEARCH.md, "Effort"). What the caller gives explicitly (`estimator`,
-`correction_rounds`) wins over the effort.
+measures every candidate (docs/SEARCH.md, "Effort"). Explicit arguments (`estimator`, `correction_rounds`) override the
+effort.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Effort:
     race_rounds
         Rounds that plans run for, at most, before one of them is chosen.
     final_rounds
-        Rounds of fresh samples that the chosen one, the best other plan and the rivals run for.
+        Rounds of fresh samples of the chosen plan, the best other plan and the rivals.
     """
 
     name: str
@@ -50,12 +50,12 @@ class Effort:
 
     @classmethod
     def of(cls, effort: str | Effort) -> Effort:
-        """The effort of a name.
+        """The effort of this name; an `Effort` is returned as it is.
 
         Raises
         ------
         CollageError
-            There is none of this name.
+            No effort has this name.
         """
         if isinstance(effort, Effort):
             return effort
@@ -73,14 +73,14 @@ class Effort:
     def estimator(
         self, device: DeviceInfo, backends: Collection[str], threads: int, given: Mapping[str, Any]
     ) -> tuple[CostEstimator, tuple[str, ...]]:
-        """The first estimator that serves a machine, the last one where none does; and a note on those passed over.
+        """The first estimator that serves a machine, or the last one if none does; and notes on those passed over.
 
         Parameters
         ----------
         device, backends, threads
-            What costs are wanted of.
+            The device, the names of the backends and the number of threads that costs are wanted for.
         given
-            Parameters from the caller, which win over those of the effort.
+            Parameters from the caller; they override those of the effort.
 
         Raises
         ------

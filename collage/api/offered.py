@@ -1,4 +1,4 @@
-"""What there is to choose from: the backends of the devices, and who says what their candidates cost."""
+"""Offered: the backends to choose from, and the estimator of their costs."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Offered:
     notes: tuple[str, ...]
 
     def transitions(self, database: RecordDatabase, reporter: Reporter) -> dict[Pair, Transition]:
-        """What it costs that a tensor passes from one backend to another of the same device."""
+        """The cost of passing a tensor from one backend to another of the same device, for each ordered pair."""
         found: dict[Pair, Transition] = {}
         for device in self.devices:
             own = {name: backend for name, backend in self.backends.items() if backend.device == device}
@@ -80,12 +80,29 @@ def offer(
     reporter: Reporter,
     workers: Workers | None = None,
 ) -> Offered:
-    """The backends that were asked for, of the precisions of the wish, and the estimator that was, or the effort's.
+    """The backends and the estimator of a run, with notes on those that were passed over.
+
+    Parameters
+    ----------
+    backends
+        Names or instances; None is all that are available, of the precisions of the wish.
+    estimator
+        A name or an instance; None is the effort's.
+    parameters
+        Of the estimator's constructor.
+    devices
+        The first one has the inputs and results.
+    threads
+        Number of threads of the deployment.
+    wish
+        The error budget; None is float32 alone.
 
     Raises
     ------
-    PluginError, BackendUnavailableError
-        A name is unknown, or does not run here.
+    PluginError
+        A name is unknown, or a plug-in does not load.
+    BackendUnavailableError
+        A backend was asked for and cannot be used here, or none can.
     """
     available = resolve_on(backends, devices, (FLOAT32,) if wish is None else wish.precisions)
     passed_over: tuple[str, ...] = ()
@@ -113,7 +130,7 @@ def offer(
 
 
 def _less_precise(devices: Sequence[str]) -> Iterator[str]:
-    """That backends of less precision run here, too: who compares with an engine's defaults wonders otherwise."""
+    """A note that backends of lower precision run here, too: an engine's own default may be one of them."""
     names = [backend.name for backend in available_backends("cpu", LESS_PRECISE)] if tuple(devices) == ("cpu",) else []
     if names:
         yield (

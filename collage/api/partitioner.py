@@ -1,7 +1,7 @@
-"""partition(): the phases of RFC 0062 in their order, and the confirmation after them.
+"""partition(): the phases of RFC 0062 in their order, and the decision after them.
 
-`enumerate_candidates` (phases 1 and 2), `search` (phase 3), `confirm` or `settle`, and the `Plan`. Phase 4 is the
-plan's own (`Plan.compile`).
+`enumerate_candidates` (phases 1 and 2), `search` (phase 3), then `decide`, or `decide_within` with an error budget, and
+the `Plan`. Phase 4, building the result, is `Plan.compile`.
 """
 
 from __future__ import annotations
@@ -101,65 +101,80 @@ def partition(
     Parameters
     ----------
     model
-        What `collage.load` takes, or what it gave.
+        The path of an ONNX file, an `onnx.ModelProto`, a `torch.export.ExportedProgram`, a Relax module, or what
+        `collage.load` returned.
     backends
-        Names or instances; None is every backend of the device that is available here. A name may leave out the
-        device: "tvm" is "tvm-cuda" on "cuda". Those of which the estimator knows nothing are left out, with a note.
-    searcher, estimator
-        A name or an instance. An estimator of None goes by the effort.
+        Names or instances; None is every available backend of the device. A name may leave out the device: "tvm" is
+        "tvm-cuda" on "cuda". Backends of which the estimator knows nothing are left out, with a note.
+    searcher
+        A name or an instance (docs/SEARCH.md).
+    estimator
+        A name or an instance; None is the effort's.
     device
-        What the network is to run on, "cpu" or "cuda".
+        The device that the network is to run on, "cpu" or "cuda".
     devices
-        Several of them, such as ["cuda", "cpu"]; inputs and results are on the first one. None is `device` alone.
+        Several devices, such as ["cuda", "cpu"]; inputs and results are on the first one. None is `device` alone.
     records
         Path of the records database, or the address of one of PostgreSQL; None is the default one in the user's cache
         folder.
     threads
         Number of threads of the deployment; None is all processors of this process.
     shapes
-        Input name -> shape, for dynamic dimensions.
+        Input name -> shape, for inputs with dynamic dimensions.
     inputs
-        Arrays to run candidates on; None makes legal random ones, or takes the first calibration sample.
+        One array per input, in the network's order, to run candidates on; None makes legal random ones, or takes the
+        first calibration sample.
     max_error
-        The largest relative L2 error of each output that less precision may cost, such as 0.01, on samples that were
-        not searched with; None, and no `max_drop`, keeps all in float32.
+        Error budget: the largest relative L2 error of each output, such as 0.01, on held-out samples. With None, and
+        no `max_drop`, everything is computed in float32.
     calibration
         Samples: the path of an `.npz` file with an array for each input, or arrays (`collage.accuracy.samples`). Every
         second one is held out, unless there are validation samples.
     precisions
-        Those that may be used, of "float32", "bf16" and "int8"; None is all that the processor has instructions for.
+        Precisions that may be used, of "float32", "bf16" and "int8"; None is all that the processor has instructions
+        for.
     metric, max_drop, validation
-        Instead of `max_error`: metric(outputs, labels) -> float of one sample, more is better; what it may lose; and
-        (samples, labels) that it is measured on.
+        Error budget by a metric, instead of `max_error`. `metric(outputs, labels) -> float` judges one sample; more is
+        better. `max_drop` is what it may lose. `validation` is (samples, labels) on which it is measured.
     confirm_end_to_end
-        Whether the plan is run against the baselines before it is returned.
+        Whether whole plans run against baselines and rivals before one is returned (docs/CONTEST.md).
     effort
-        How long finding the plan may take: "quick" predicts costs, "normal" measures what could still change the plan,
-        "thorough" measures every candidate (`collage.api.effort`).
+        How much is measured: "quick" predicts costs, "normal" measures what could still change the plan, "thorough"
+        measures every candidate (`collage.api.effort`).
     correction_rounds
-        How often, at most, costs are corrected by what partitions took inside the whole, and the search is repeated
-        (`collage.confirm.correction`); None goes by the effort.
+        How often, at most, costs are corrected by the times of partitions inside the whole, and the search is repeated
+        (`collage.confirm.correction`); None is the effort's.
     budget_s
-        Seconds that the search may take; None for no limit.
+        Seconds that the search may take, costing included; None for no limit.
     seed
-        Of the searcher's and the inputs' random numbers.
+        Seed of the random numbers of the searcher and of random inputs.
     searcher_parameters, estimator_parameters
-        Of their constructors, where they are given by name, or by the effort.
+        Parameters of their constructors, where they are given by name, or by the effort.
     workers
-        Address of a Dask scheduler, as "tcp://host:8786": candidates are built and timed by its workers on machines
-        like this one (docs/SCALE.md); changes of backend and whole plans, here. None is this host alone.
+        Address of a Dask scheduler, such as "tcp://host:8786": its workers on machines like this one build and time
+        candidates (docs/SCALE.md). Transitions and whole plans are timed on this host. None is this host alone.
     reporter
         Shows progress.
 
     Returns
     -------
     Plan
-        What ships, with its reasons.
+        The plan that ships, with its reasons.
 
     Raises
     ------
-    FrontendError, PluginError, BackendUnavailableError, NoCoverError, RecordsError
-        See there.
+    FrontendError
+        The model cannot be read, or has operators or shapes that are not supported.
+    PluginError
+        A name is unknown, or a plug-in does not load or refuses a parameter.
+    BackendUnavailableError
+        A backend was asked for and cannot be used here, or none can.
+    NoCoverError
+        No backend can run some operator.
+    RecordsError
+        The records database cannot be read or written.
+    CollageError
+        Parameters contradict each other, or no plan runs and gives the right numbers.
     SearchInterrupted
         The user pressed Ctrl-C; what was measured is in the records, and the same call resumes.
     """

@@ -1,4 +1,4 @@
-"""Plan: a network's placement as users hold it: summarised, saved, loaded, compiled."""
+"""Plan: what `collage.partition` returns; it can be summarised, saved, loaded and compiled."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Plan(PlanData, frozen=True, kw_only=True, rename={"backends": "instances"}
         Raises
         ------
         CollageError
-            They are no cover of it (TVM's own build ships, for one, which has no partitions).
+            They are no cover of it: TVM's own build, for example, has no partitions.
         """
         candidates = [
             CandidatePartition(
@@ -62,7 +62,13 @@ class Plan(PlanData, frozen=True, kw_only=True, rename={"backends": "instances"}
         return execution_order(graph, candidates)
 
     def partitioned(self) -> Any:
-        """Phase 4: the module with one function per partition."""
+        """Phase 4: the Relax module in which each partition is a function of its own.
+
+        Raises
+        ------
+        CollageError
+            As of `placement`.
+        """
         graph = read_graph(self.module)
         return apply(self.module, graph, self.placement(graph), self.backends)
 
@@ -72,7 +78,7 @@ class Plan(PlanData, frozen=True, kw_only=True, rename={"backends": "instances"}
         Raises
         ------
         CodegenError
-            A backend cannot compile its partition (after a plan was edited, say).
+            A backend cannot compile its partition, for example after the plan was edited.
         """
         metadata = {
             "network": self.network,
@@ -85,11 +91,11 @@ class Plan(PlanData, frozen=True, kw_only=True, rename={"backends": "instances"}
         return build(self.partitioned(), list(self.backends.values()), self.threads, metadata, self.device)
 
     def summary(self, details: bool = True) -> str:
-        """What ships, how fast and how sure, for a terminal; with `details` also what runs where."""
+        """Text for a terminal: which plan ships, its latency with its interval; with `details` also what runs where."""
         return summarise(self, details=details)
 
     def with_network(self) -> Plan:
-        """The same with the network as data, which files of old leave out: what the report draws."""
+        """The plan with the network as data, which the report draws and older plan files leave out."""
         return (
             self if self.graph is not None else replace(self, graph=planned_graph(self.module, read_graph(self.module)))
         )
@@ -118,13 +124,20 @@ class Plan(PlanData, frozen=True, kw_only=True, rename={"backends": "instances"}
 
     @classmethod
     def load(cls, path: str | Path, module: Any) -> Plan:
-        """Read a plan for `module`, what `collage.load` gives of the network that it was made for.
+        """Read a saved plan.
+
+        Parameters
+        ----------
+        path
+            The file that `save` wrote, perhaps edited.
+        module
+            What `collage.load` returns for the network that the plan was made for.
 
         Raises
         ------
         PlanError
-            The file is missing, is not a plan, is of another version, or is for another network; or it was edited into
-            something that is not a cover, or names a backend that there is not.
+            The file is missing, is not a plan, is of another version, or is for another network; or it was edited and
+            is no cover, or uses a backend that is unknown or not available.
         """
         return cls.of(file.read(Path(path)), module, Path(path))
 

@@ -35,8 +35,8 @@ class PlanSet:
     def compile(self) -> CompiledSet:
         """Compile the plans: something to call with any of the shapes, and to export into one file.
 
-        Other shapes run, untuned, on the first of `collage.runtime.dynamic.ENGINES` that is among the backends, where
-        the network is of an ONNX file with dynamic dimensions and runs on the CPU; else they are refused.
+        Other shapes run untuned on the first of `collage.runtime.dynamic.ENGINES` that is among the backends, if the
+        network is from an ONNX file with dynamic dimensions and runs on the CPU. Otherwise they are refused.
 
         Raises
         ------
@@ -74,7 +74,7 @@ class PlanSet:
 
     @classmethod
     def load(cls, path: str | Path, model: Any) -> PlanSet:
-        """Read plans for `model`, what `collage.load` takes of the network that they were made for.
+        """Read saved plans; `model` is the network that they were made for, as `collage.load` takes it.
 
         Raises
         ------

@@ -40,9 +40,9 @@ def partition_shapes(
     Raises
     ------
     FrontendError
-        There are no shapes, or two of them are equal.
+        There are no shapes, two of them are equal, or they do not fit the network; raised before anything is measured.
     CollageError
-        As of `collage.partition`. Shapes that do not fit the network are found out before anything is measured.
+        As of `collage.partition`.
     """
     reporter = reporter or Reporter()
     wanted = [input_shapes(model, each) for each in shapes]

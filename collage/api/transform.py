@@ -1,4 +1,4 @@
-"""CollagePartition: the partitioner as a TVM pass, for people who have a pipeline of their own.
+"""CollagePartition: the partitioner as a TVM pass, for pipelines of one's own.
 
 mod = tvm.transform.Sequential([
     collage.CollagePartition(backends=["tvm", "openvino"]),
@@ -27,8 +27,8 @@ class CollagePartition:
     Parameters
     ----------
     options
-        As of `collage.partition`. The end-to-end confirmation is off unless `confirm_end_to_end=True` is given: the
-        pipeline is the caller's, so what ships is the caller's choice; the searched placement is returned.
+        As of `collage.partition`. `confirm_end_to_end` is False by default, because the caller's pipeline decides how
+        the module is built; the module is that of the searched placement.
     """
 
     def __init__(self, **options: Any) -> None:

@@ -34,7 +34,7 @@ _Result = TypeVar("_Result")
 
 
 def guarded(command: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
-    """A command whose failures end the process as the table above says; its `verbose` parameter shows tracebacks."""
+    """Decorate a command: its failures end the process as the table above says; `verbose` shows tracebacks."""
 
     @functools.wraps(command)
     def run(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:

@@ -1,4 +1,4 @@
-"""The options that commands share: how their values are read, and checked before minutes are spent."""
+"""Options that several commands share, and functions that parse and check their values before anything is measured."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ ShapeLists = Annotated[
     typer.Option(
         "--shapes",
         metavar="'INPUT=N,N,... INPUT=...'",
-        help="Shapes of one call; repeated, the model is tuned for each, and one file runs all of them.",
+        help="Shapes of all inputs of one call; repeat it to tune for several lists, all in one file.",
     ),
 ]
 Batches = Annotated[
@@ -54,7 +54,7 @@ Batches = Annotated[
     typer.Option(
         "--batch",
         metavar="N,N,...",
-        help="Tune for each of these extents of the inputs' dynamic first dimensions, as --shapes does.",
+        help="Tune for each of these batch sizes: extents of the inputs' dynamic first dimensions.",
         show_default=False,
     ),
 ]
@@ -63,7 +63,7 @@ Parameters = Annotated[
     typer.Option(
         "--set",
         metavar="WHOSE.NAME=VALUE",
-        help="A parameter of a plug-in, as estimator.model=cost.json or searcher.time_limit_s=600; may be repeated.",
+        help="Parameter of a plug-in, as estimator.model=cost.json or searcher.time_limit_s=600; may be repeated.",
     ),
 ]
 Html = Annotated[
@@ -72,12 +72,12 @@ Html = Annotated[
 Details = Annotated[
     bool, typer.Option("--details", help="Also print what runs where, and what sums of costs predicted.")
 ]
-Device = Annotated[str, typer.Option(metavar="cpu|cuda", help="What networks are to run on.")]
+Device = Annotated[str, typer.Option(metavar="cpu|cuda", help="The device that networks are to run on.")]
 Devices = Annotated[
     str | None,
     typer.Option(
         metavar="NAME,NAME,...",
-        help="Several devices, inputs and results on the first, as cuda,cpu; by default --device alone.",
+        help="Several devices, as cuda,cpu, with inputs and results on the first; by default --device alone.",
         show_default=False,
     ),
 ]

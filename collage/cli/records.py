@@ -51,7 +51,9 @@ def stats(records: Records = None, verbose: Verbose = False) -> None:
 @guarded
 def list_records(
     records: Records = None,
-    kind: Annotated[str | None, typer.Option(help="Only candidate, plan or transition.", show_default=False)] = None,
+    kind: Annotated[
+        str | None, typer.Option(help="Only candidate, plan, transition or sensitivity.", show_default=False)
+    ] = None,
     backend: Annotated[str | None, typer.Option(help="Only this backend.", show_default=False)] = None,
     verbose: Verbose = False,
 ) -> None:
@@ -116,7 +118,9 @@ def merge(
 def forget(
     records: Records = None,
     status: Annotated[str | None, typer.Option(metavar="ok|invalid", help="Only these.", show_default=False)] = None,
-    kind: Annotated[str | None, typer.Option(help="Only candidate, plan or transition.", show_default=False)] = None,
+    kind: Annotated[
+        str | None, typer.Option(help="Only candidate, plan, transition or sensitivity.", show_default=False)
+    ] = None,
     backend: Annotated[
         str | None,
         typer.Option(help="Only what this backend takes part in; plans are of all backends.", show_default=False),

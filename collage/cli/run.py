@@ -1,4 +1,4 @@
-"""`collage run`: run a compiled model as a deployed process would. Of Collage it imports the runtime, nothing else."""
+"""`collage run`: run a compiled model as a deployed process would. It imports nothing of the compiling side."""
 
 from __future__ import annotations
 

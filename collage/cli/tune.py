@@ -82,7 +82,7 @@ def tune(
     devices: Devices = None,
     searcher: Annotated[str, typer.Option(help="How covers are searched.")] = "dijkstra",
     effort: Annotated[
-        str, typer.Option(metavar="quick|normal|thorough", help="How long finding the plan may take.")
+        str, typer.Option(metavar="quick|normal|thorough", help="How much is measured to find the plan.")
     ] = "normal",
     estimator: Annotated[
         str | None, typer.Option(help="Where costs come from; by default as the effort says.", show_default=False)
@@ -96,7 +96,7 @@ def tune(
         float | None,
         typer.Option(
             metavar="E",
-            help="Largest relative L2 error of each output that bf16 and int8 may cost, as 0.01; by default float32.",
+            help="Error budget: largest relative L2 error of each output, as 0.01; by default all is in float32.",
             show_default=False,
         ),
     ] = None,
@@ -104,7 +104,7 @@ def tune(
         Path | None,
         typer.Option(
             metavar="SAMPLES.npz",
-            help="Samples of the inputs, by name, with one more leading axis: half of them is held out to judge by.",
+            help="Samples of the inputs, by name, with one more leading axis; every second one is held out.",
             show_default=False,
         ),
     ] = None,
@@ -112,7 +112,7 @@ def tune(
         str | None,
         typer.Option(
             metavar="NAME,NAME,...",
-            help="Of float32, bf16 and int8; by default all that the processor has instructions for.",
+            help="Precisions within the error budget: float32, bf16, int8; by default all that this processor has.",
             show_default=False,
         ),
     ] = None,
@@ -125,7 +125,7 @@ def tune(
         int | None,
         typer.Option(
             min=0,
-            help="How often costs are corrected by runs end to end, and the search repeated; by default as the effort "
+            help="How often costs are corrected by end-to-end runs, and the search repeated; by default as the effort "
             "says.",
             show_default=False,
         ),
@@ -237,8 +237,20 @@ def configured_backends(
     *others: str,
     precisions: Collection[str] = (FLOAT32,),
 ) -> list[str | Backend]:
-    """The backends that are named, or all of the device and of some precisions that are available; the native one with
-    the tuning records that lie beside the other records.
+    """The backends of the command line: instances of native ones, with their tuning records, and names of the others.
+
+    Parameters
+    ----------
+    names
+        Those that were asked for; None is all available ones of the devices and precisions.
+    records
+        The records database, beside which tuning records lie.
+    tune_trials
+        Schedules that MetaSchedule tries for each kernel.
+    device, others
+        Names of the devices; the first is the home of inputs and results.
+    precisions
+        Of the backends that None stands for.
 
     Raises
     ------
@@ -274,8 +286,8 @@ def native_backend(device: str, tuning_records: Path, tune_trials: int = 0) -> B
 
 
 def tuning_folder(records: str | None, device: str = "cpu") -> Path:
-    """MetaSchedule's records: a folder beside the records database, of the same name, and one more for each device. Of
-    a database that is not of this machine, beside the default one.
+    """The folder of MetaSchedule's tuning records: one for each device, beside the records database and named after it.
+    For a database on a server it lies beside the default one.
     """
     from collage.records import default_path
 

@@ -1,6 +1,6 @@
 """From a partitioned module to something that runs: code generation by each backend, TVM's lowering, one executable.
 
-The same function builds a candidate that is measured and the whole network that ships (invariant 1).
+`compile_partitioned` builds both the candidate that is measured and the whole network that ships (invariant 1).
 """
 
 from __future__ import annotations
@@ -77,8 +77,18 @@ class CompiledExecutable:
 
 @dataclass(frozen=True)
 class Blob:
-    """What an engine makes one symbol of, in a file of its own: how candidates and contestants reach the timing
-    process.
+    """The blob of one partition in a file of its own: the form in which a candidate reaches the timing process.
+
+    Attributes
+    ----------
+    symbol
+        Name of the partition's function.
+    path
+        Of the file.
+    engine
+        Name of the engine that runs the blob.
+    options
+        The engine's settings (`Backend.engine_options`).
     """
 
     symbol: str
@@ -88,7 +98,7 @@ class Blob:
 
 
 def write_blob(backend: Backend, function: Any, threads: int, folder: Path) -> Blob:
-    """Write what the engine runs for one `Codegen` function to `folder`.
+    """Write the blob of one `Codegen` function to `folder`.
 
     Raises
     ------
@@ -119,9 +129,9 @@ def build(
     threads
         Number of threads of the deployment.
     metadata
-        More that the model should say of itself when it is loaded (the plan, versions).
+        Additional entries of the compiled model's metadata (the plan, versions).
     home
-        Where inputs lie and results end, where backends are of several devices; None for that of the backends.
+        The device of inputs and results; None is the only device of the backends.
 
     Raises
     ------
@@ -200,13 +210,30 @@ def compile_partitioned(
     home: str | None = None,
     owners: Mapping[str, str] | None = None,
 ) -> Any:
-    """Run each backend's code generator, lower and compile the rest by TVM, and carry further runtime modules along.
+    """Run each backend's code generator, then lower and compile the rest by TVM.
 
-    `scheduled=False` leaves native kernels plain: slow, for references. `called` are backends whose partitions are in
-    the module already as calls of packed functions. `graph`: on an accelerator, capture calls in a graph where all of
-    the plan's backends allow it. `alone`: the only pool of threads at work will be an engine's
-    (`Backend.alone_options`). `home` is where inputs and native kernels are; None for the device of the
-    backends. `owners`: symbol -> device of each partition, where these may be several.
+    Parameters
+    ----------
+    module
+        Relax module whose `main` calls `Primitive` and `Codegen` functions.
+    backends
+        Those that appear in it.
+    threads
+        Number of threads of the deployment.
+    carried
+        Further runtime modules that become part of the executable.
+    scheduled
+        False leaves native kernels unscheduled: slow, for references.
+    called
+        Backends whose partitions are in the module already as calls of packed functions.
+    graph
+        On an accelerator: whether to capture calls in a graph, if all of the backends allow it.
+    alone
+        Whether the only thread pool at work will be an engine's (`Backend.alone_options`).
+    home
+        The device of inputs and native kernels; None is the only device of the backends.
+    owners
+        Symbol -> device of each partition, where there may be several devices.
 
     Raises
     ------
@@ -243,7 +270,7 @@ def compile_partitioned(
 
 
 def _weight_modules(placed: Placed) -> list[Any]:
-    """What gives the constants of each device."""
+    """The runtime modules that give the constants of each device."""
     return [
         native.engine_module(
             weights.ENGINE, {symbol: pack({}, {str(i): a for i, a in enumerate(arrays)})}, {"device": device}
@@ -258,7 +285,7 @@ def with_called(backends: Iterable[Backend]) -> dict[str, Backend]:
     Raises
     ------
     CodegenError
-        Two of one name build different things.
+        Two backends of one name have different settings.
     """
     found: dict[str, Backend] = {}
     for backend in (each for one in backends for each in (one, *one.libraries.values())):
@@ -291,7 +318,7 @@ def _compile(lowered: Any, lowering: Lowering, carried: Sequence[Any]) -> Any:
 
 
 def _metadata(module: Any, threads: int, device: str, more: Mapping[str, Any]) -> dict[str, Any]:
-    """What a loaded model says of itself; lists and plain values only, as they come back from JSON."""
+    """The metadata of a compiled model; lists and plain values only, as they come back from JSON."""
     info = {
         **({} if device == "cpu" else {"device": device}),
         "format": 1,

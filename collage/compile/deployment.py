@@ -1,5 +1,5 @@
-"""What the runtime has to know of a partitioned module: which pools of threads work in a call, where inputs may lie,
-and whether the model is one partition and nothing else.
+"""Deployment: facts of a partitioned module that the runtime needs: the thread pools that work in a call, the alignment
+of inputs, and whether the model is a single partition.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Native kernels of devices other than the first one: each device's own lowering makes those of its partitions.
 
-They are scheduled, and carry the target that they are compiled for, so that the lowering of the first device leaves
-them as they are. `main` calls them like any PrimFunc.
+Such a kernel is scheduled and carries its target, so that the lowering of the first device leaves it as it is. `main`
+calls it like any PrimFunc.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""When what the machine was like disturbed what was timed. Conditions are numbers by name, as records keep them.
+"""Disturbance: whether conditions of the machine disturbed a measurement. Conditions are numbers by name:
 
 `load`
     Share of the processors' time that other processes used.
@@ -19,5 +19,5 @@ LIMITS: Mapping[str, float] = {"load": 0.1, "steal": 0.02, "canary": 1.25}
 
 
 def was_disturbed(conditions: Mapping[str, float]) -> bool:
-    """Whether any condition is beyond its limit; where nothing is known of them, nothing is."""
+    """Whether any condition is beyond its limit; a condition that is not known is not."""
     return any(conditions.get(name, 0.0) > limit for name, limit in LIMITS.items())

@@ -1,4 +1,4 @@
-"""All that an estimator may know: workloads in, costs out (RFC 0062, "CostEstimator").
+"""CostEstimator and all that it may know: workloads in, costs out (RFC 0062, "CostEstimator").
 
 class ByOperatorCount(CostEstimator):
     def estimate(self, workloads):
@@ -137,14 +137,14 @@ class CostEstimator(Parameterised, ABC):
         return self
 
     def on(self, workers: Workers) -> CostEstimator:
-        """The estimator that has what it measures built and timed by others; itself where it measures nothing. An
+        """The estimator whose candidates are built and timed by these workers; itself if it measures nothing. An
         estimator that wraps another one passes them on.
         """
         return self
 
     def session(self) -> AbstractContextManager[None]:
-        """Inside of this context `estimate` keeps what it needs from call to call, such as processes; outside of it,
-        nothing. An estimator that wraps another one opens that one's, too.
+        """A context in which `estimate` keeps resources from call to call, such as processes; they are released when it
+        ends. An estimator that wraps another one opens that one's, too.
         """
         return nullcontext()
 
@@ -158,31 +158,31 @@ class CostEstimator(Parameterised, ABC):
         return True
 
     def transitions(self, backends: Sequence[str], threads: int) -> Mapping[Pair, Transition] | None:
-        """What it costs to hand a tensor from one backend's partition to another's, per ordered pair of names; None
-        where the estimator has nothing to say about it, and the records of this machine are asked. A pair that is
-        absent is charged like the nearest one (`collage.cost.transition.completed`).
+        """The cost of passing a tensor from one backend's partition to another's, per ordered pair of names. None if
+        the estimator has none: they are then looked up in the records, or measured. A pair that is absent is charged
+        like the nearest one (`collage.cost.transition.completed`).
         """
         return None
 
     def copies(self, devices: Sequence[str]) -> Mapping[Pair, Transition] | None:
-        """What it costs to copy a value from one device to another, per ordered pair of devices; None where the
-        estimator has nothing to say about it, and copies are measured.
+        """The cost of copying a value from one device to another, per ordered pair of devices. None if the estimator
+        has none: copies are then measured.
         """
         return None
 
     def bounds(self, workloads: Sequence[Workload]) -> list[tuple[float, float]] | None:
-        """Between which seconds the cost of each workload is expected to lie, found without running anything; (0, inf)
-        where nothing is known. None where the estimator has no intervals. A searcher may then ask `estimate` only for
-        those that matter.
+        """The interval (low, high), in seconds, in which the cost of each workload is expected, found without running
+        anything; (0, inf) where nothing is known. With intervals a searcher may ask `estimate` only for the workloads
+        that matter. None if the estimator has no intervals.
         """
         return None
 
     def knows(self, backend: str) -> bool:
-        """Whether it has costs of this backend's partitions at all; where it has none, the backend is left out."""
+        """Whether it has costs of this backend's partitions; a backend without is left out of the run."""
         return True
 
     def notes(self, workloads: Collection[Workload]) -> list[str]:
-        """What a reader of a plan has to know of the costs of these workloads, for which `estimate` was asked."""
+        """Notes for the reader of a plan on the costs of these workloads, which `estimate` gave."""
         return []
 
     @abstractmethod
@@ -205,24 +205,24 @@ class Trainable(CostEstimator):
         seed: int = 0,
         configurations: Configurations = "newest",
     ) -> TrainedModel:
-        """A model that is fitted to records.
+        """Fit a model to records.
 
         Parameters
         ----------
         records
-            Of networks.
+            Records of networks.
         designed
-            Of designed blocks (`collage records collect --designed`).
+            Records of designed blocks (`collage records collect --designed`).
         seed
-            Of random numbers.
+            Seed of random numbers.
         configurations
-            Which versions and configurations of backends are learned from.
+            "newest": records of each backend's newest version and configuration, and of equivalent ones; "all": any.
         """
 
     @classmethod
     @abstractmethod
     def calibrate(cls, records: Iterable[Record], model: str | os.PathLike[str] | None = None) -> TrainedModel:
-        """A saved model (None: one that ships with the estimator) that is adapted to the machine of a few records."""
+        """Adapt a saved model (None: one that ships with the estimator) to the machine of a few records."""
 
 
 class TrainedModel(Protocol):

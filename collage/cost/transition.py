@@ -1,8 +1,8 @@
-"""Transition: what it costs that a tensor passes from a partition of one backend to one of another.
+"""Transition: the cost of passing a tensor from a partition of one backend to one of another.
 
 The threads of another pool have to be woken, those of the first still run down, and the tensor lies in the caches of
-other cores. `collage.measure.transitions` measures it for tensors of several sizes; here a line through these points
-becomes what a search charges, and pairs that nobody could measure get the numbers of the nearest pair.
+other cores. `collage.measure.transitions` measures this for tensors of several sizes. Here a line through these points
+becomes what a search charges, and pairs that could not be measured get the numbers of the nearest pair.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Pair = tuple[str, str]
 
 @dataclass(frozen=True)
 class Transition:
-    """Seconds as a latency and a share per byte.
+    """A latency and seconds per byte.
 
     Attributes
     ----------
@@ -32,10 +32,10 @@ class Transition:
     spread
         Half-width of the interval of `latency`, in seconds; 0 where nothing was measured.
     measured
-        (bytes, seconds, half-width of their 95% confidence interval) of each size, as measured: a second that was won
-        is negative here. What is charged never is.
+        (bytes, seconds, half-width of their 95% confidence interval) of each size, as measured; seconds are negative
+        where the consumer was faster after the producer than after itself. What is charged is never negative.
     like
-        The pair whose numbers these are, or what else they come from, where this pair was not measured.
+        "" if this pair was measured; else the source of its numbers, such as another pair.
     """
 
     latency: float
@@ -49,13 +49,13 @@ class Transition:
             raise ValueError(f"a transition is finite and not negative: {self.latency}, {self.seconds_per_byte}")
 
     def seconds(self, size: int) -> float:
-        """What tensors of so many bytes in all cost."""
+        """Seconds to pass tensors of `size` bytes in all."""
         return self.latency + self.seconds_per_byte * size
 
     @classmethod
     def through(cls, points: Sequence[tuple[int, float, float]]) -> Transition:
-        """The line of least squares that is nowhere negative, points weighted by their intervals and steep lines
-        unlikely.
+        """The line of least squares that is nowhere negative. Points are weighted by their intervals, and steep lines
+        count as unlikely.
 
         Parameters
         ----------
@@ -89,7 +89,8 @@ def transitions_of(latencies: Mapping[tuple[str, str, int], Cost]) -> dict[Pair,
     Parameters
     ----------
     latencies
-        (producer, consumer, bytes) -> what the consumer takes after the producer, also of the same one twice.
+        (producer, consumer, bytes) -> latency of the consumer right after the producer; pairs of a backend with itself
+        are the reference.
     """
     points: dict[Pair, list[tuple[int, float, float]]] = {}
     for (a, b, size), after in latencies.items():

@@ -50,7 +50,7 @@ _Key = tuple[CandidatePartition, ...] | Rival | None
 
 
 class PlanRunner:
-    """Compiles, exports and runs placements of one network, and its rivals; all is kept until `close`.
+    """Compiles, exports and runs placements of one network, and its rivals; files and processes are kept until `close`.
 
     Parameters
     ----------
@@ -61,13 +61,13 @@ class PlanRunner:
     threads
         Number of threads of the deployment.
     inputs, expected
-        What the network is run on, and what a correct contestant gives.
+        One array for each input of the network, in order, and the outputs of a correct contestant.
     protocol
         How whole networks are timed.
     device
         The kind of device that all backends run on.
     seed
-        Of the order of turns.
+        Seed of the order of turns.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class PlanRunner:
         return min(seen, default=float("inf"))
 
     def enter(self, entrants: Mapping[str, Entrant]) -> dict[str, Entry]:
-        """The entry of each; those that are new are compiled, exported, loaded, checked and called once."""
+        """The entry of each entrant; new ones are compiled, exported, loaded, checked and called once."""
         found: dict[str, Entry] = {}
         # They load while the next one is compiled. Rivals have nothing to compile.
         for name in sorted(entrants, key=lambda name: not isinstance(entrants[name], Rival)):
@@ -133,11 +133,11 @@ class PlanRunner:
         return race(self.enter(entrants), self.protocol, rounds, self._rng, judge, self.reporter)
 
     def watch(self, entrant: Entrant) -> Watched | None:
-        """What each call of a placement takes inside the whole; None where it is out."""
+        """The seconds of each call of a placement inside the whole; None where it is out."""
         return self.enter({"": entrant})[""].watch(self.protocol, self.fastest)
 
     def outputs(self, placement: Placement, samples: Sequence[Sequence[np.ndarray]]) -> list[list[np.ndarray]] | Cost:
-        """What a placement gives for each of several samples, or why it gives nothing."""
+        """The outputs of a placement for each of several samples, or a `Cost` with the reason why there are none."""
         entry = self.enter({"": placement})[""]
         with tempfile.TemporaryDirectory(dir=self.folder) as folder:
             written = [
@@ -157,7 +157,7 @@ class PlanRunner:
         return max(2, int(room / largest - _RESERVE)) if largest else sys.maxsize
 
     def _has_room_for(self, count: int) -> bool:
-        """Whether so many models, the largest so far or as large as the user's weights, may be loaded at a time."""
+        """Whether memory has room to load `count` models at a time, each as large as the largest so far."""
         files = [Path(entry.load.path) for entry in self._entries.values()]
         size = max((file.stat().st_size for file in files if file.exists()), default=0)
         held = max(_HELD_BYTES + _HELD * size, *(entry.resident for entry in self._entries.values()))
@@ -197,8 +197,8 @@ class PlanRunner:
         return build(partitioned, list(self.backends.values()), self.threads, home=self.device)
 
     def _entry(self, kind: str, path: Path, placement: Placement = None) -> Entry:
-        """With a tolerance as the precision of its partitions has it. How much error less precision costs in the end is
-        judged elsewhere (`collage.accuracy`).
+        """A new entry; its tolerance depends on the precision of its partitions. Error budgets are judged elsewhere
+        (`collage.accuracy`).
         """
         used = {c.backend for c in placement or () if c.backend != HOST} or set(self.backends)
         precision = [b.tolerance for name, b in self.backends.items() if name in used]

@@ -8,26 +8,26 @@ from typing import Any
 
 @dataclass(frozen=True)
 class EndToEnd:
-    """Contestants take turns in random order, round after round; each has a process of its own, and the others sleep.
+    """Contestants take turns in random order, round after round; each has a process of its own, one awake at a time.
 
     Attributes
     ----------
     calls
         Calls of a turn, as far as `turn_s` allows.
     turn_s
-        Seconds that a turn lasts at least, and at most, where that is two calls. Half of that is spent before it on
-        calls that do not count: a process that was asleep needs them to be as fast as one that runs. Beyond it, many
-        short turns say more than a few long ones.
+        Seconds that a turn lasts at least, and at most unless that is less than two calls. Half as long is spent before
+        it on warm-up calls that do not count: a process that slept needs them to reach its speed. Many short turns say
+        more than a few long ones.
     trial_rounds
-        Rounds of a placement's first appearance, beside the fastest one so far.
+        Rounds of a placement's trial, beside the fastest one so far.
     race_rounds
-        Rounds at most that the race for what ships lasts; who has lost leaves earlier.
+        Rounds of the race at most; contestants that have lost leave earlier.
     final_rounds
-        Rounds on fresh samples, of what ships, the best other plan and the rivals.
+        Rounds of the final: fresh samples of the winner, the best other plan and the rivals.
     watched_runs
         Runs with a stopwatch around each call.
     version
-        Of the procedure itself.
+        Version of the procedure itself.
     """
 
     calls: int = 5

@@ -1,4 +1,4 @@
-"""A race: contestants take turns, in random order, round after round; who has lost leaves."""
+"""A race: contestants take turns in random order, round after round; those that have lost leave."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ Judge = Callable[[Mapping[str, Sequence[float]]], Sequence[str] | None]
 
 @dataclass
 class Race:
-    """What was seen.
+    """The samples of a race.
 
     Attributes
     ----------
     samples
         Name -> for each round, from the first one on, the seconds of the calls of its turn.
     conditions
-        What the machine was like in each round.
+        The conditions of the machine in each round.
     """
 
     samples: dict[str, list[tuple[float, ...]]] = field(default_factory=dict)
@@ -59,14 +59,20 @@ def race(
     judge: Judge,
     reporter: Reporter,
 ) -> Race:
-    """Run so many rounds, or fewer, as the judge says after each. An entry that fails is out.
+    """Run rounds until the judge ends the race, `rounds` at most. An entry that fails is out.
 
     Parameters
     ----------
     entries
         Name -> entry; those with a problem do not take part.
+    protocol
+        How long a turn is.
+    rounds
+        How many rounds there are at most.
     rng
-        Of the order of turns.
+        Draws the order of turns.
+    judge
+        Asked after each round who leaves.
     """
     found = Race({name: [] for name, entry in entries.items() if entry.problem is None})
     running = list(found.samples)

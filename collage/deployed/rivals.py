@@ -1,7 +1,7 @@
-"""Rivals: engines by their own front door: the user's ONNX file, through the engine's Python API, set for latency.
+"""Rivals: engines that run the user's ONNX file through their own Python API, set for latency.
 
-They take part in the contest and cannot ship. They compute in float32, as what ships does: left to itself, OpenVINO
-takes bfloat16 where the processor has it, at an error of half a percent.
+They take part in the contest and cannot ship. They compute in float32, as the plan does. OpenVINO's default is bfloat16
+where the processor has it, at an error of half a percent.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ class Rival:
     Attributes
     ----------
     engine
-        Its name, of `ENGINES`.
+        A name of `ENGINES`.
     path
-        Of the user's ONNX file.
+        Path of the user's ONNX file.
     version
-        Of the engine's package.
+        Version of the engine's package.
     """
 
     engine: str
@@ -42,12 +42,12 @@ class Rival:
 
     @property
     def name(self) -> str:
-        """Among contestants."""
+        """Its name among the contestants."""
         return f"{self.engine} by itself"
 
     @property
     def digest(self) -> str:
-        """Of the file's content; weights beside it are left out."""
+        """SHA-256 of the file's content; weights in files beside it are left out."""
         return hashlib.sha256(self.path.read_bytes()).hexdigest()
 
 
@@ -60,12 +60,12 @@ def rivals_of(path: Path | None, devices: Sequence[str]) -> list[Rival]:
 
 
 def open_rival(engine: str, path: str, inputs: Sequence[np.ndarray], threads: int) -> Call:
-    """What runs the file once on the inputs, in the order of the file's, and gives the outputs.
+    """A function that runs the file once on the inputs, in the file's order, and returns the outputs.
 
     Raises
     ------
     CollageError
-        The file takes another number of inputs. The engine raises what it likes.
+        The file takes another number of inputs. Engines raise errors of their own, too.
     """
     return ENGINES[engine](path, inputs, threads)
 

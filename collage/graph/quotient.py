@@ -1,7 +1,8 @@
 """Quotients: a graph with disjoint groups of its nodes in place of the nodes; its order and its reachability.
 
-A cover can run exactly when its quotient is acyclic (SEMANTICS.md, section 1); the units that
-regions are made of are a quotient too. Groups are numbered, and sets of groups are bit sets: bit i is group i.
+A cover can run exactly when its quotient is acyclic. Convex groups are not enough: of two pairs of nodes, each may have
+an edge into the other. The units that regions are made of are a quotient too. Groups are numbered, and sets of groups
+are bit sets: bit i is group i.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The post-dominator tree of a region of units, and the intervals and cells that it shows (SEMANTICS.md, section 4).
+"""The post-dominator tree of a region of units, and the intervals and cells that it shows.
 
 p *post-dominates* u when all that u computes flows through p. The sub-tree below p is all that only p needs: a cell,
 a branch, a residual block with all before it. A path down the tree is a sequence of articulation points.

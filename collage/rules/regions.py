@@ -1,4 +1,6 @@
-"""Regions for graph-style backends (SEMANTICS.md, section 4): few, convex, and where engines gain from more context.
+"""Regions for graph-style backends: few, convex, and where engines gain from more context.
+
+A graph backend can take any convex set of supported operators, of which there are exponentially many.
 
 *Maximal regions* are what `partition_for_<backend>` would take, so that the single-backend placement is among the
 candidates. The units that a backend supports are grouped so that the quotient stays acyclic. Each unit has a *level*:

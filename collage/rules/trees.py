@@ -1,4 +1,4 @@
-"""The tree of rules for each backend style (SEMANTICS.md, section 2)."""
+"""The tree of rules for each backend style: native, library and graph."""
 
 from __future__ import annotations
 
@@ -33,11 +33,12 @@ def native_rule(
 ) -> PartitionRule:
     """Native (TVM): OnlyValid(1 exit, no taps, depth) > Combine(kind table, tuples) > OpCallByKind; opaque calls alone.
 
-    With libraries, also the same over Union(OpCallByKind, labelled patterns): kernels and calls of libraries in one
+    With libraries, also the same over Union(OpCallByKind, labelled patterns): kernels and library calls in one
     partition.
 
-    Left out are sub-graphs that the host runs for nothing, and those that read a shape from outside, take a tuple from
-    outside apart, or give out a tuple with something in it that they do not compute, or that is in it twice.
+    Four kinds of sub-graphs are left out: those that the host runs at no cost, those that read a shape from outside,
+    those that project from a tuple from outside, and those that return a tuple with a field that they do not compute,
+    or with one field twice.
 
     Parameters
     ----------

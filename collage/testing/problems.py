@@ -1,7 +1,7 @@
 """Small search problems, and an independent brute force that knows their best covers.
 
-The brute force shares no code with any searcher: it tries all choices of candidates, and orders covers as SEMANTICS.md,
-section 3, does. It is meant for graphs of up to about a dozen nodes.
+The brute force shares no code with any searcher: it tries all choices of candidates, and orders covers by `value`. It
+is meant for graphs of up to about a dozen nodes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""SearcherConformance: the conditions that every searcher meets (SEMANTICS.md, section 3), against brute force."""
+"""SearcherConformance: the conditions that every searcher meets (docs/SEARCH.md), checked against brute force."""
 
 from __future__ import annotations
 

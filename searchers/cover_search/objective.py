@@ -9,8 +9,8 @@ From most to least significant, a cover is better when it has
 5. more of its nodes on backends of lower declared priority number.
 
 The fields are packed into one Python integer, each wide enough that no cover overflows it. Sums of integers do not
-depend on their order, so equal costs are equal (0.1 + 0.2 is 0.3 here) and the tie rules (SEMANTICS, section 3, item 4)
-decide, not rounding.
+depend on their order, so equal costs are equal (0.1 + 0.2 is 0.3 here), and the tie rules (4 and 5) decide, not
+rounding.
 """
 
 from __future__ import annotations
