@@ -73,6 +73,7 @@ class Tuned:
             "ships": ships(self.plan),
             "estimator": self.plan.get("estimator"),
             "notes": self.plan.get("notes", []),
+            "contest": contest(self.plan),
         }
 
 
@@ -81,6 +82,16 @@ def ships(plan: Mapping[str, Any]) -> dict[str, int]:
     used = Counter(partition["backend"] for partition in plan.get("partitions", []))
     used.pop("host", None)
     return dict(used.most_common())
+
+
+def contest(plan: Mapping[str, Any]) -> dict[str, Any]:
+    """What the tune's own contest said of everybody who was in its final: beside the referee's verdict it shows how
+    long a choice holds. `ratio` is of the latency to that of what ships, with its interval.
+    """
+    confirmation = plan.get("confirmation") or {}
+    final = [c for c in confirmation.get("rivals", []) if c.get("fresh")]
+    told = {c["name"]: {"seconds": c["latency"]["seconds"], "ratio": c.get("ratio")} for c in final}
+    return {"disturbed": confirmation.get("disturbed", 0.0), "final": told}
 
 
 def tune(

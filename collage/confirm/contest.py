@@ -3,14 +3,14 @@
 No placement ships on the strength of a sum. The searched plans, the baselines (every single-backend plan), the
 untouched TVM build and the rivals run end to end, each in a process of its own, and take turns. The fastest plan ships.
 Of plans that are equal, as far as can be told or within `TIE`, the one ships whose 95th percentile is lower; where that
-cannot be told either, the one of fewer partitions.
+cannot be told either, the one of fewest partitions.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -103,7 +103,10 @@ class Confirmation(msgspec.Struct, frozen=True, rename={"contestants": "rivals"}
 
 
 def choose(race: Race, partitions: Mapping[str, float]) -> str:
-    """Which plan ships, by a race.
+    """Which plan ships, by a race: the one of fewest partitions, unless another one is faster beyond doubt.
+
+    A lead within the doubt is often gone an hour later, and partitions cost what no race shows: memory, time to load,
+    and latency on a busy machine.
 
     Parameters
     ----------
@@ -112,18 +115,24 @@ def choose(race: Race, partitions: Mapping[str, float]) -> str:
     partitions
         Name of each plan that may ship -> its number of partitions, infinite for TVM's own build.
     """
-    length = max(len(race.samples[name]) for name in partitions if name in race.samples)
-    finishers = [name for name in partitions if len(race.samples.get(name, ())) == length]
+    finishers = those_who_finished(race, partitions)
     latencies = {name: race.latencies(name) for name in finishers}
     leader = min(finishers, key=lambda name: statistics.median(latencies[name]))
-    behind = {name: ratio(latencies[name], latencies[leader]).median for name in finishers}
-    equal = [name for name in finishers if behind[name] <= 1.0 + TIE]
-    simplest = min(equal, key=lambda name: (partitions[name], behind[name], name))
-    if length < 2:
+    behind = {name: ratio(latencies[name], latencies[leader]) for name in finishers}
+    equal = [name for name in finishers if behind[name].median <= 1.0 + TIE or behind[name].low <= 1.0]
+    simplest = min(equal, key=lambda name: (partitions[name], behind[name].median, name))
+    if len(latencies[simplest]) < 2:
         return simplest
     tails = {name: quantile_ratio(race.samples[name], race.samples[simplest]) for name in equal if name != simplest}
     steadier = [name for name, tail in tails.items() if tail.high < 1.0 and tail.median < 1.0 - TIE]
     return min(steadier, key=lambda name: tails[name].median, default=simplest)
+
+
+def those_who_finished(race: Race, names: Iterable[str]) -> list[str]:
+    """Those of the names who were in all rounds that any of them was in."""
+    took_part = [name for name in names if name in race.samples]
+    length = max(len(race.samples[name]) for name in took_part)
+    return [name for name in took_part if len(race.samples[name]) == length]
 
 
 def contestant(name: str, race: Race, reference: str, *, rival: bool = False, fresh: bool = False) -> Contestant:

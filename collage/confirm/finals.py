@@ -1,16 +1,16 @@
-"""Finals: what won a race runs on fresh samples beside the best other plan and the rivals, until nobody contradicts."""
+"""Finals: what won a race runs on fresh samples beside its challengers and the rivals, until nobody contradicts."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 
-from collage.confirm.contest import choose
+from collage.confirm.contest import choose, those_who_finished
 from collage.deployed.race import Race
 from collage.measure.sequential import HOPELESS, ratio
 from collage.measure.statistics import TIE
 
-#: Finals at most: another one follows where somebody else has won beyond doubt, because that is a choice again.
+#: Finals at most: another one follows where somebody else has won, because that is a choice again.
 _FINALS = 3
 
 
@@ -22,8 +22,8 @@ def run_finals(
 ) -> tuple[str, Race]:
     """Which plan ships, and the last final: its samples are of after the choice.
 
-    Where a rival is faster beyond doubt than what the race chose, the plan that is this rival's engine alone takes part
-    in another final: the race has misjudged one of the two.
+    Where a rival is faster beyond doubt than what the race chose, or is no slower and its engine alone is a simpler
+    plan, that plan takes part in another final: the race has misjudged one of the two.
 
     Parameters
     ----------
@@ -37,18 +37,21 @@ def run_finals(
         Runs entrants by their names for the rounds of a final.
     """
     shipped = choose(race, partitions)
-    plans = _finalists(race, shipped)
+    plans = _finalists(race, shipped, partitions)
     for left in reversed(range(_FINALS)):
         final = run([*plans, *rivals])
         winner = choose(final, {name: partitions[name] for name in plans})
         if left == 0:
             break
-        if winner != shipped and _is_faster(final, winner, shipped):
+        if winner != shipped:
             shipped = winner
-            plans = _finalists(race, winner)
+            plans = _finalists(race, winner, partitions)
             continue
-        faster = [rival for rival in rivals if final.samples.get(rival) and _is_faster(final, rival, shipped)]
-        misjudged = [rivals[name] for name in faster if rivals[name] in partitions and rivals[name] not in plans]
+        misjudged = [
+            alone
+            for rival, alone in rivals.items()
+            if alone in partitions and alone not in plans and _contradicts(final, rival, alone, shipped, partitions)
+        ]
         if not misjudged:
             break
         plans = [shipped, *misjudged]
@@ -66,10 +69,20 @@ def far_behind(rounds: Mapping[str, Sequence[float]]) -> list[str]:
     return [name for name, least in behind.items() if count > 1 and least > HOPELESS]
 
 
-def _finalists(race: Race, shipped: str) -> list[str]:
-    """What ships, and the best other plan, where there is one."""
+def _finalists(race: Race, shipped: str, partitions: Mapping[str, float]) -> list[str]:
+    """What ships, the best other plan, and the simplest of those that the race has not ruled out."""
     others = [name for name in race.samples if name != shipped and race.samples[name]]
-    return [shipped, *sorted(others, key=lambda name: ratio(*_common(race, name, shipped)).median)[:1]]
+    best = sorted(others, key=lambda name: ratio(*_common(race, name, shipped)).median)[:1]
+    simplest = min(those_who_finished(race, partitions), key=lambda name: partitions[name])
+    return list(dict.fromkeys([shipped, *best, simplest]))
+
+
+def _contradicts(final: Race, rival: str, alone: str, shipped: str, partitions: Mapping[str, float]) -> bool:
+    """Whether a rival's result says that its engine alone may be the better plan."""
+    if not final.samples.get(rival):
+        return False
+    simpler = partitions[alone] < partitions[shipped]
+    return _is_faster(final, rival, shipped) or (simpler and not _is_faster(final, shipped, rival))
 
 
 def _is_faster(race: Race, one: str, other: str) -> bool:

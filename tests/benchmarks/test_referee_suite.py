@@ -15,7 +15,7 @@ from benchmarks import small_networks, time_to_plan
 from benchmarks.referee import suite, tuning
 from benchmarks.referee.intervals import Interval
 from benchmarks.referee.race import Repetition
-from benchmarks.referee.tuning import Checkout, Tuned, TuningError, ships, tune
+from benchmarks.referee.tuning import Checkout, Tuned, TuningError, contest, ships, tune
 from benchmarks.workloads import build
 
 PLAN = {
@@ -135,6 +135,11 @@ def test_a_tune_runs_in_the_checkout_and_its_failure_is_told(tmp_path: Path) -> 
     files = tmp_path / "m.onnx", tmp_path / "m.so", tmp_path / "r.db"
     found = tune(*files, ["--seed", "1"], checkout)
     assert found.seconds > 0 and found.facts["ships"] == {"tvm": 2, "onednn": 1}
+    assert found.facts["contest"] == {"disturbed": 0.0, "final": {}}, "this plan was not confirmed"
+    final = {"name": "collage", "latency": {"seconds": 0.5}, "ratio": [1.0, 1.0, 1.0], "fresh": True}
+    lost = {"name": "x alone", "latency": {"seconds": 0.9}, "fresh": False}
+    told = contest({"confirmation": {"disturbed": 0.25, "rivals": [final, lost]}})
+    assert told == {"disturbed": 0.25, "final": {"collage": {"seconds": 0.5, "ratio": [1.0, 1.0, 1.0]}}}
     with pytest.raises(TuningError, match=r"tuning m.onnx ended with status 1: no space left"):
         tune(*files, ["--fail", "1"], checkout)
 

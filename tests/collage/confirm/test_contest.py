@@ -43,6 +43,14 @@ def test_a_tie_goes_to_fewer_partitions(alone: float, partitions: int, ships: st
     assert choose(race, {SEARCHED: 5, "a alone": partitions}) == ships
 
 
+@pytest.mark.parametrize(("noise", "ships"), [(0.3, "a alone"), (0.01, SEARCHED)])
+def test_a_lead_within_the_doubt_does_not_pay_for_more_partitions(noise: float, ships: str) -> None:
+    race = race_of(
+        {SEARCHED: rounds_of(1.0, STEADY, noise), "a alone": rounds_of(1.04, STEADY, noise, seed=1)},
+    )
+    assert choose(race, {SEARCHED: 50, "a alone": 1}) == ships
+
+
 def test_among_equals_the_lower_95th_percentile_ships() -> None:
     """Nine of ten calls are equal; one of ten takes three times as long on the plan of fewer partitions."""
     steady = [(1.0,) * 10 for _ in range(25)]

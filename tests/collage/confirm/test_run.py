@@ -198,6 +198,39 @@ def test_where_a_rival_wins_its_engine_alone_has_another_final(database: RecordD
     assert confirmation.of("openvino alone").fresh, "what is told is of after the choice"
 
 
+def test_a_lead_that_the_final_does_not_confirm_gives_way_to_the_simpler_plan(database: RecordDatabase) -> None:
+    found, runner = contest(database, {"x": 0.9, "y": 1.0})
+    plans = {SEARCHED: placement("x"), "y alone": placement("y", 1)}
+    run = MadeUpRunner.race
+
+    def race(entrants: Mapping[str, Any], rounds: int, *judge: Any) -> Any:
+        if len(runner.races) == 2:
+            runner.seconds = {"x": 0.99, "y": 1.0}
+        return run(runner, entrants, rounds, *judge)
+
+    runner.race = race  # type: ignore[method-assign]
+    confirmation = found.decide(plans, found.trial(plans))
+    assert confirmation.shipped == "y alone" and confirmation.of("y alone").fresh
+    assert runner.races[2:] == [["x", "y"]] * 2, "another final follows a choice"
+
+
+def test_a_rival_that_is_not_beaten_gives_its_engine_alone_another_final(
+    database: RecordDatabase, rival: Rival
+) -> None:
+    seconds = {"x": 1.0, "openvino": 1.1}
+    found, runner = contest(database, seconds, rivals=(rival,))
+    plans = {SEARCHED: placement("x"), "openvino alone": placement("openvino", 1)}
+    run = MadeUpRunner.race
+
+    def race(entrants: Mapping[str, Any], rounds: int, *judge: Any) -> Any:
+        if len(runner.races) == 2:
+            runner.seconds = {"x": 1.0, "openvino": 1.01}
+        return run(runner, entrants, rounds, *judge)
+
+    runner.race = race  # type: ignore[method-assign]
+    assert found.decide(plans, found.trial(plans)).shipped == "openvino alone"
+
+
 def test_what_fails_in_the_final_does_not_ship(database: RecordDatabase) -> None:
     found, runner = contest(database)
     run = MadeUpRunner.race
