@@ -3,11 +3,11 @@
 A searcher depends on `collage.search` only, as a third party's would.
 
     dijkstra            the cover of least cost, exactly
-    beam                the best partial covers, so many at a time: for wide graphs and huge ones
-    evolutionary        whole placements run end to end, and bred from those that run fast
-    greedy              the cheapest candidate first: a baseline, and the model for others
+    beam                the same search with a limited number of partial covers: for very wide and huge graphs
+    evolutionary        runs whole placements end to end, and breeds new ones from the fast ones
+    greedy              the cheapest candidate first: a baseline, and an example
 
-What they are made of, folder by folder:
+Their parts, folder by folder:
 
 cover_search
     objective           what better means: unknown costs, cost, ties, as one integer per candidate

@@ -44,22 +44,23 @@ class DijkstraSearcher(Searcher):
     Parameters
     ----------
     time_limit_s
-        Seconds that the search itself may take, after costing; the problem's own budget counts too. None for no limit.
-        A first, narrow pass always ends, so that there is an answer; a cut search depends on the speed of the machine.
+        Seconds that the search itself may take, after costing; None for no limit. The problem's own budget counts too.
+        A first, narrow pass always ends, so that there is an answer. The cover of a search that is cut depends on the
+        speed of the machine.
     max_states
-        How many partial covers may be looked at (a few hundred bytes each); deterministic. None for no limit.
+        How many partial covers may be looked at, of a few hundred bytes each; deterministic. None for no limit.
     costing
-        "eager" costs every candidate before the search; "lazy" costs, round by round, what is on the best path under
-        lower bounds, and finds the same as long as the bounds hold; "auto" is lazy where the problem offers intervals
-        (`SearchProblem.intervals`, `searchers.lazy.predicted_bounds`), and eager otherwise. The notes say how much was
-        costed. The rounds share the limits of one search. `lower_bound` of the answer assumes nothing: what was not
-        costed may be free.
+        "eager" costs every candidate before the search. "lazy" costs, round by round, the candidates on the best path
+        under lower bounds, and finds the same cover as long as the bounds hold. "auto" is lazy where the problem offers
+        intervals (`SearchProblem.intervals`, `searchers.lazy.predicted_bounds`), and eager otherwise. The notes say how
+        much was costed. All rounds share the limits of one search. The answer's `lower_bound` assumes nothing: costs
+        that are not known count as zero.
     bound_margin
-        Only for lazy costing without intervals: by which share a candidate may be cheaper than its like lead one to
-        expect, and still be found (`searchers.lazy.cost_bounds`). 1 assumes nothing and costs nearly everything.
+        Only for lazy costing without intervals: share by which a candidate may be cheaper than expected from similar
+        ones and still be found (`searchers.lazy.cost_bounds`). 1 assumes nothing and costs nearly everything.
     max_share
-        Only for lazy costing without intervals: when the answer at the margin is found, the margin is widened until
-        this share of the distinct workloads is costed.
+        Only for lazy costing without intervals: once a cover is found at the margin, the margin is widened until this
+        share of the distinct workloads is costed.
     """
 
     def __init__(

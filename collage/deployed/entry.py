@@ -37,7 +37,7 @@ class Entry:
     expected
         Paths of `.npy` files with the outputs of a correct contestant.
     tolerance
-        Of its outputs.
+        Largest error of its outputs, relative to the largest reference value.
     problem
         Why it is out: Invalid when that is its own fault, or when it is far too slow; Unknown when it is the machine's
         fault; None while it takes part.

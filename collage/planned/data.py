@@ -1,4 +1,4 @@
-"""PlanData: what the phases found: which backend runs which nodes, at what cost, and why."""
+"""PlanData: the fields of a plan: which backend runs which nodes, at what cost, and why."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class PlannedPartition(msgspec.Struct, frozen=True):
     nodes
         Indices in the canonical module's dataflow graph.
     operators
-        Their operators, in order.
+        Operators of the nodes, in order.
     composites
         (label, nodes) of library patterns inside.
     cost
-        Estimated latency, alone.
+        Estimated latency of the partition alone.
     runner_up, runner_up_cost
         Backend of the next best candidate on the same nodes, "" when there is none, and its cost.
     precision
@@ -62,7 +62,7 @@ class PlannedPartition(msgspec.Struct, frozen=True):
 
 
 class PlannedTransition(msgspec.Struct, frozen=True):
-    """What the change from one backend of the plan to another was charged.
+    """What the search charged for the transition from one backend of the plan to another.
 
     Attributes
     ----------
@@ -115,7 +115,7 @@ class PlanRound(msgspec.Struct, frozen=True, rename={"searched": "searched_s", "
     isolated
         Seconds: the sum of what its partitions cost alone; NaN where that is not known.
     latency
-        End to end.
+        End-to-end latency of its trial.
     loss
         `latency` over that of the fastest baseline in the same round; infinite when it failed.
     """
@@ -142,14 +142,14 @@ class PlannedPoint(msgspec.Struct, frozen=True):
     bound_s
         Seconds: proven lower bound of that sum for every placement of at most its predicted error.
     predicted
-        Relative L2 error of the outputs: of its operators, added up.
+        Predicted relative L2 error of the outputs: the root of the sum of its operators' squared errors.
     measured, upper
-        What was measured on held-out samples, an error or a drop of the user's metric, with its upper confidence bound;
-        None where it was not run.
+        Error, or drop of the user's metric, on held-out samples, and its upper confidence bound (95%, one-sided); None
+        where it was not run.
     backends
         Names, sorted; with "int8" where products of graph backends are in eight bits.
     partitions
-        How many.
+        Number of partitions.
     """
 
     sum_s: float
@@ -162,7 +162,7 @@ class PlannedPoint(msgspec.Struct, frozen=True):
 
 
 class PlannedAccuracy(msgspec.Struct, frozen=True):
-    """What was granted, and how the plan keeps it.
+    """The error budget, and how the plan keeps it.
 
     Attributes
     ----------
@@ -175,10 +175,10 @@ class PlannedAccuracy(msgspec.Struct, frozen=True):
     predicted, measured, upper
         As of `PlannedPoint`, of the plan that ships: 0 for float32.
     gap
-        How much less, relatively, the sum of costs of any placement of the predicted error could be at most; 1 where
-        nothing is proven.
+        Share by which the sum of costs of any placement of the predicted error can be lower, at most; 1 where nothing
+        is proven.
     assumes_intervals
-        Whether that rests on predicted intervals, of costs that were not measured.
+        Whether `gap` rests on predicted intervals of costs that were not measured.
     judged
         How many placements were run on the held-out samples.
     """
@@ -213,8 +213,10 @@ class PlanData(
         Shape of each input of the network, by name; none in older files.
     versions
         Version of each backend, by name.
-    searcher, estimator
-        What found it.
+    searcher
+        The searcher with its parameters, as text.
+    estimator
+        Class name of the estimator.
     searched_cost
         Seconds: the sum of the searched plan's costs, transitions included.
     lower_bound
@@ -230,23 +232,23 @@ class PlanData(
     confirmation
         What was measured end to end; None when the plan was not confirmed.
     notes
-        What the user should know.
+        Notes to the user.
     transitions
-        Between the backends of the searched plan; () in older files.
+        Transitions between the backends of the searched plan; () in older files.
     partitions
-        Of the plan that ships, in execution order; () when TVM's own build ships.
+        Partitions of the plan that ships, in execution order; () when TVM's own build ships.
     copies
-        Between its devices, where there are several.
+        Copies between the plan's devices, where there are several.
     accuracy
-        How it keeps an error budget; None where none was granted.
+        The error budget and how the plan keeps it; None without a budget.
     frontier
-        Placements between the fastest and the most accurate one; () where no error was granted.
+        Placements between the fastest and the most accurate one; () without an error budget.
     ranges
-        (node, lowest, highest value) of what is in partitions with products in eight bits.
+        (node, lowest, highest value) of nodes in partitions with products in eight bits.
     graph
         The network; None in older files.
     candidates
-        What the partitions were chosen from; None in older files, and where TVM's own build ships.
+        Candidates from which the partitions were chosen; None in older files, and where TVM's own build ships.
     """
 
     network: str
@@ -280,7 +282,7 @@ class PlanData(
 
     @property
     def latency(self) -> Cost:
-        """End to end, of what ships; Unknown when it was not run."""
+        """End-to-end latency of the plan that ships; Unknown when it was not run."""
         found = self.confirmation
         return Cost.unknown() if found is None else found.of(found.shipped).latency
 

@@ -1,4 +1,4 @@
-"""A decision as a plan's rows: the partitions that ship, and the transitions between them."""
+"""From a `Decision` to the rows of a plan: partitions, transitions, copies, the frontier of an error budget."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from collage.search import Partitioning
 
 
 def planned_transitions(transitions: Mapping[Pair, Transition], used: Collection[str]) -> tuple[PlannedTransition, ...]:
-    """Those between the backends that are used."""
+    """The transitions between the backends that are used."""
     pairs = ((a, b) for a, b in transitions if a in used and b in used)
     return tuple(PlannedTransition(a, b, transitions[a, b]) for a, b in pairs)
 

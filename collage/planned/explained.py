@@ -1,4 +1,4 @@
-"""A decision as the report explains it: the network's nodes, and what the partitions were chosen from."""
+"""From a `Decision` to what the report explains: the network's nodes, and the candidates beside each partition."""
 
 from __future__ import annotations
 

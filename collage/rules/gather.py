@@ -19,8 +19,8 @@ def gather_candidates(
     Parameters
     ----------
     devices
-        Spec name -> its device, where nodes may have places: candidates with a node that has to be elsewhere are left
-        out. Views and tuples on the host have no place: they lie where what they read lies.
+        Backend -> its device: candidates with a node that has to be on another device are left out. None leaves out
+        none. Views and tuples on the host have no device of their own.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""The cases that pin the semantics of search down (SEMANTICS.md, section 5), with candidates found by the rules.
+"""The cases that pin the semantics of search down, with candidates found by the rules.
 
 Every searcher has to answer them all; `SEARCHERS` lists those with their default parameters.
 """

@@ -1,4 +1,4 @@
-"""What a sub-graph derives from its nodes (SEMANTICS.md, section 1)."""
+"""What a sub-graph derives from its nodes."""
 
 import pytest
 from hypothesis import given, settings

@@ -29,7 +29,7 @@ def found(rule: PartitionRule, graph: DataflowGraph) -> list[Nodes]:
 
 
 def gpt2_fragment() -> DataflowGraph:
-    """The fragment of GPT-2 on which the RFC counts candidates; the indices are those of SEMANTICS.md."""
+    """The fragment of GPT-2 on which the RFC counts candidates."""
     nodes: list[tuple[str, OpKind | NodeKind, list[int]]] = [("x", IN, [])]
     nodes += [("input", IN, [])] * 4 + [("const", CONST, [])]
     calls: dict[int, tuple[str, OpKind, list[int]]] = {

@@ -1,4 +1,4 @@
-"""The cases of SEMANTICS.md, section 5: the rules find every candidate that the optimum is made of."""
+"""The cases of `test_semantic_cases`: the rules find every candidate that the optimum is made of."""
 
 import pytest
 

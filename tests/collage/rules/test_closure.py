@@ -1,4 +1,4 @@
-"""The closure of candidates under combiners: complete, and exactly what SEMANTICS.md counts."""
+"""The closure of candidates under combiners: complete, and exactly the expected ones."""
 
 from collections.abc import Sequence
 

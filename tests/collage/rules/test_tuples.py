@@ -1,4 +1,4 @@
-"""Tuples: bound once and read twice, out of `split`, and producers that are joined through one (SEMANTICS.md, 3)."""
+"""Tuples: bound once and read twice, out of `split`, and producers that are joined through one."""
 
 from __future__ import annotations
 
