@@ -33,7 +33,7 @@ from collage.graph.from_relax import read_graph
 from collage.measure.artifact import prepare
 from collage.measure.workloads import WorkloadFactory
 from collage.search.phase import fewest_partitions
-from estimators.features.operator import ANCHORS, nbytes, operator_facts, size, tensors
+from estimators.features.operator import ANCHORS, nbytes, operator_facts, tensors
 from searchers.dijkstra import DijkstraSearcher
 
 Row = dict[str, Any]
@@ -106,22 +106,13 @@ def ceiling(workload: Workload, dtype: str) -> Row:
         references = [r for r in _references(node["args"]) if r[0] in ("in", "node", "const")]
         constants = [r[1] for r in references if r[0] == "const"]
         facts = operator_facts(node, [types[r[0]][r[1]] for r in references if r[0] != "const"], constants)
-        flops += _flops(node, facts.flops, types, references)
+        flops += facts.flops
         weights += facts.weight_bytes
         product = product or (facts.cls in ANCHORS and facts.cls != "depthwise")
     results = [types[r[0]][r[1]] for r in described["outputs"] if r[0] in types]
     moved = weights + sum(nbytes(t) for ty in (*described["inputs"], *results) for t in tensors(ty))
     seconds = max(moved / MEMORY, flops / ARITHMETIC[dtype])
     return {"flops": flops, "bytes": moved, "ceiling_s": seconds, "product": product}
-
-
-def _flops(node: Row, otherwise: float, types: Mapping[str, Any], references: Sequence[Any]) -> float:
-    """Of a convolution whatever its layout, where filters come first in that of the kernel; of others as they are."""
-    if not node["op"].startswith("relax.nn.conv") or not str(node["attrs"].get("kernel_layout", "")).startswith("O"):
-        return otherwise
-    kernel = references[1][1] if references[1][0] == "const" else types[references[1][0]][references[1][1]]
-    _, *window = kernel[0]
-    return 2.0 * size(node["out"][0]) * size(window)
 
 
 def _references(arguments: Any) -> Iterator[Any]:

@@ -244,9 +244,11 @@ def _class(name: str) -> str:
 def _convolution(
     attrs: Mapping[str, Any], transposed: bool, source: Sequence[Any], kernel: Sequence[Any], result: Sequence[Any]
 ) -> tuple[dict[str, float], float]:
-    """The implicit GEMM of an NC... convolution, and its flops. A transposed one multiplies per *input* element."""
+    """The implicit GEMM of a convolution, and its flops. A transposed one multiplies per *input* element."""
     groups = float(attrs.get("groups") or 1)
-    window = size(kernel[2:])
+    layout = attrs.get("data_layout") or ""
+    source, result = _planes(source, layout, "NC"), _planes(result, attrs.get("out_layout") or layout, "NC")
+    window = size(_planes(kernel, attrs.get("kernel_layout") or "", "OI")[2:])
     out_channels, in_channels = float(result[1]), float(source[1])
     spatial = size((source if transposed else result)[2:]) * float(result[0])
     rows = spatial
@@ -261,6 +263,13 @@ def _convolution(
         "channels_in": in_channels / groups,
     }
     return loops, 2.0 * rows * columns * products * groups
+
+
+def _planes(shape: Sequence[Any], layout: str, first: str) -> Sequence[Any]:
+    """Extents with those of two axes first; as they are where their layout is not known."""
+    if len(layout) != len(shape) or not set(first) <= set(layout):
+        return shape
+    return [shape[layout.index(axis)] for axis in sorted(layout, key=lambda axis: (first + layout).index(axis))]
 
 
 def _recurrent(attrs: Mapping[str, Any], gates: int, source: Sequence[Any]) -> tuple[dict[str, float], float]:

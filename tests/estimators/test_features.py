@@ -2,6 +2,7 @@
 
 import math
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -47,6 +48,30 @@ def test_a_depthwise_convolution_is_a_class_of_its_own() -> None:
     facts = operator_facts(conv(["in", 0], (16, 1, 3, 3), IMAGE, groups=16), [IMAGE], [tensor(16, 1, 3, 3)])
     assert facts.cls == "depthwise"
     assert facts.flops == 2 * 64 * 16 * 9
+
+
+@pytest.mark.parametrize(("channels", "filters", "groups"), [(16, 32, 1), (16, 16, 16), (16, 32, 4)])
+@pytest.mark.parametrize("spatial", [(8, 9), (4, 8, 9)])
+def test_a_convolution_is_the_same_product_in_every_layout(
+    channels: int, filters: int, groups: int, spatial: tuple[int, ...]
+) -> None:
+    """But for the last extent, along which a vector register reads."""
+    axes = "DHW"[-len(spatial) :]
+    window = (3,) * len(spatial)
+    planes = ((1, channels, *spatial), (filters, channels // groups, *window), (1, filters, *spatial))
+    last = tuple((first, *rest, second) for first, second, *rest in planes)
+    found = []
+    for layouts, shapes in (((f"NC{axes}", f"OI{axes}"), planes), ((f"N{axes}C", f"O{axes}I"), last)):
+        for out_layout in ("", layouts[0]):
+            source, kernel, result = (tensor(*shape) for shape in shapes)
+            attrs = {"strides": [1] * len(spatial), "groups": groups}
+            attrs |= {"data_layout": layouts[0], "kernel_layout": layouts[1], "out_layout": out_layout}
+            node = {"op": f"relax.nn.conv{len(spatial)}d", "attrs": attrs, "out": result}
+            found.append(operator_facts(node, [source], [kernel]))
+    assert found[0].flops == 2 * math.prod(spatial) * filters * channels // groups * math.prod(window)
+    assert found[0].cls == ("depthwise" if groups == channels else "convolution")
+    assert (found[0].inner, found[2].inner) == (9, filters)
+    assert len({replace(facts, inner=0) for facts in found}) == 1
 
 
 def test_a_transposed_convolution_multiplies_per_input_element() -> None:
