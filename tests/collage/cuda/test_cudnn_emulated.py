@@ -42,7 +42,7 @@ class EmulatedCudnn(CudnnBackend):
 
 @pytest.fixture(scope="module", autouse=True)
 def _emulation() -> None:
-    emulated.load("cudnn")
+    emulated.load("cudnn", ("-DCOLLAGE_CUDNN_BUILDERS=2u",))
     engines.register()
 
 
@@ -186,7 +186,15 @@ def test_building_stops_when_it_takes_long(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("COLLAGE_EMULATED_BUILD_SECONDS", "1.6")
     before, start = built(), time.perf_counter()
     engine.choose(blob, {})
-    assert built() - before == 2 and time.perf_counter() - start < 6
+    assert built() - before == 4 and time.perf_counter() - start < 6
+
+
+def test_plans_are_built_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the convolution with its epilogue, of the convolution and of the epilogue, each by two threads."""
+    monkeypatch.setenv("COLLAGE_EMULATED_BUILD_SECONDS", "0.1")
+    chosen = engine.choose(blob_of(convolution(26, "relu")), {})
+    assert tvm_ffi.get_global_func("collage.emulation.cudnn.most_at_once")() == 6
+    assert chosen["timed"] in (5, 12) and "eng0" not in chosen["plans"]
 
 
 def test_a_partition_that_no_plan_runs_says_why_in_its_last_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,8 +6,10 @@
 #define COLLAGE_RUNTIME_CUDA_CUDNN_GRAPH_H_
 
 #include "../timing.h"
+#include "builders.h"
 #include "forms.h"
 
+#include <future>
 #include <optional>
 
 namespace collage {
@@ -57,12 +59,12 @@ class GraphComputation : public Computation {
  public:
   GraphComputation(std::string form, size_t between) : between_(between), choice_{std::move(form), {}} {}
 
-  void Append(std::unique_ptr<Stage> stage, const Plan& plan, double microseconds, size_t timed) {
-    needed_ = std::max(needed_, plan.workspace);
-    choice_.plans.push_back(plan.name);
+  void Append(const Ready& step, double microseconds, size_t timed) {
+    needed_ = std::max(needed_, step.plan.workspace);
+    choice_.plans.push_back(step.plan.name);
     choice_.microseconds += microseconds;
     choice_.timed += static_cast<int64_t>(timed);
-    steps_.push_back({std::move(stage), plan});
+    steps_.push_back(step);
   }
 
   double microseconds() const { return choice_.microseconds; }
@@ -84,7 +86,7 @@ class GraphComputation : public Computation {
  private:
   size_t between_, needed_ = 0;
   Choice choice_;
-  std::vector<std::pair<std::unique_ptr<Stage>, Plan>> steps_;
+  std::vector<Ready> steps_;
 };
 
 /*! Memory to time a problem's forms on. */
@@ -101,14 +103,14 @@ class Bench {
   }
 
   /*! What each plan takes. */
-  std::vector<cuda::Timing> Time(Stage* stage, const std::vector<Plan>& plans) const {
+  std::vector<cuda::Timing> Time(const std::vector<Ready>& plans, Stage* notes) const {
     size_t most = 0;
-    for (const Plan& plan : plans) most = std::max(most, plan.workspace);
+    for (const Ready& ready : plans) most = std::max(most, ready.plan.workspace);
     cuda::DeviceBuffer workspace(most, operands_.device());
     return cuda::TakeTurns(
         operands_, plans.size(), reads_weights_,
-        [&](size_t i, cudaStream_t stream) { stage->Run(plans[i], memory_, workspace.data(), stream); },
-        [&](size_t, const char* reason) { stage->Note(reason); });
+        [&](size_t i, cudaStream_t stream) { plans[i].stage->Run(plans[i].plan, memory_, workspace.data(), stream); },
+        [&](size_t, const char* reason) { notes->Note(reason); });
   }
 
  private:
@@ -123,32 +125,35 @@ class Bench {
 };
 
 /*! A form with the plans of a choice; none where the library does not have them any more. */
-inline std::shared_ptr<GraphComputation> Chosen(const Form& form, const Choice& choice) {
+inline std::shared_ptr<GraphComputation> Chosen(const Form& form, const Choice& choice, int device) {
   if (choice.plans.size() != form.stages.size()) return nullptr;
   auto computation = std::make_shared<GraphComputation>(form.name, form.between);
   for (size_t i = 0; i < form.stages.size(); ++i) {
-    std::unique_ptr<Stage> stage = form.stages[i]();
-    std::vector<Plan> found = stage->Plans(1, choice.plans[i]);
+    std::vector<Ready> found = Builders(form.stages[i], 1, choice.plans[i], device).ready();
     if (found.empty()) return nullptr;
-    computation->Append(std::move(stage), found[0], i == 0 ? choice.microseconds : 0, 0);
+    computation->Append(found[0], i == 0 ? choice.microseconds : 0, 0);
   }
   return computation;
 }
 
+/*! The stages of a form, which are built meanwhile. */
+using Building = std::vector<std::future<std::unique_ptr<Builders>>>;
+
 /*! A form with the fastest plan of every stage; none, and the reason, where a stage has no plan that runs. */
-inline std::shared_ptr<GraphComputation> Timed(const Problem& problem, const Form& form, int device, std::string* reasons) {
+inline std::shared_ptr<GraphComputation> Timed(const Problem& problem, const Form& form, Building* building, int device,
+                                               std::string* reasons) {
   auto computation = std::make_shared<GraphComputation>(form.name, form.between);
   Bench bench(problem, form.between, device);
-  for (const auto& make : form.stages) {
-    std::unique_ptr<Stage> stage = make();
-    std::vector<Plan> plans = stage->Plans(kPlans, "");
-    std::vector<cuda::Timing> timings = bench.Time(stage.get(), plans);
+  for (auto& stage : *building) {
+    std::unique_ptr<Builders> builders = stage.get();
+    std::vector<Ready> plans = builders->ready();
+    std::vector<cuda::Timing> timings = bench.Time(plans, builders->notes());
     size_t fastest = cuda::Fastest(timings);
     if (timings.empty() || timings[fastest].microseconds == cuda::kNever) {
-      *reasons += "; " + form.name + ": " + stage->reasons();
+      *reasons += "; " + form.name + ": " + builders->notes()->reasons();
       return nullptr;
     }
-    computation->Append(std::move(stage), plans[fastest], timings[fastest].microseconds, plans.size());
+    computation->Append(plans[fastest], timings[fastest].microseconds, plans.size());
   }
   return computation;
 }
@@ -161,13 +166,25 @@ inline std::shared_ptr<const Computation> Prepare(const Problem& problem, const 
   if (std::optional<Choice> known = Choice::Read(given)) {
     for (const Form& form : forms) {
       if (form.name != known->form) continue;
-      if (auto computation = Chosen(form, *known)) return computation;
+      if (auto computation = Chosen(form, *known, device)) return computation;
     }
+  }
+  // All are built before the first is timed: it is to have the processor to itself.
+  std::vector<Building> building(forms.size());
+  for (size_t i = 0; i < forms.size(); ++i) {
+    for (const auto& make : forms[i].stages) {
+      building[i].push_back(std::async(std::launch::async, [&make, device] {
+        return std::make_unique<Builders>(make, kPlans, "", device);
+      }));
+    }
+  }
+  for (const Building& stages : building) {
+    for (const auto& stage : stages) stage.wait();
   }
   std::shared_ptr<GraphComputation> best;
   std::string reasons;
-  for (const Form& form : forms) {
-    std::shared_ptr<GraphComputation> timed = Timed(problem, form, device, &reasons);
+  for (size_t i = 0; i < forms.size(); ++i) {
+    std::shared_ptr<GraphComputation> timed = Timed(problem, forms[i], &building[i], device, &reasons);
     if (timed && (!best || timed->microseconds() < best->microseconds())) best = timed;
   }
   if (!best) TVM_FFI_THROW(RuntimeError) << "cuDNN has no plan for this " << problem.op << reasons;
@@ -192,9 +209,9 @@ inline std::string PlansFor(const Problem& problem, const std::string& device) {
     if (form.name == "routine") continue;
     for (const auto& make : form.stages) {
       json::Array names;
-      std::unique_ptr<Stage> stage = make();
-      for (const Plan& plan : stage->Plans(kPlans, "")) names.push_back(ffi::String(plan.name));
-      if (names.empty()) names.push_back(ffi::String("none: " + stage->reasons()));
+      Builders builders(make, kPlans, "", std::nullopt);
+      for (const Ready& ready : builders.ready()) names.push_back(ffi::String(ready.plan.name));
+      if (names.empty()) names.push_back(ffi::String("none: " + builders.notes()->reasons()));
       stages.push_back(names);
     }
     result.Set(ffi::String(form.name), stages);

@@ -20,7 +20,6 @@ void* cudnn_dlhandle = nullptr;
 }
 
 #include <algorithm>
-#include <chrono>
 #include <functional>
 #include <unordered_map>
 
@@ -36,12 +35,6 @@ using Tensor = std::shared_ptr<fe::graph::Tensor_attributes>;
 constexpr const char* kLibrary = "libcudnn.so." COLLAGE_TEXT(CUDNN_MAJOR);
 /*! Plans that want more are left out: an activation of the largest networks takes a tenth of it. */
 constexpr int64_t kMostWorkspace = int64_t{1} << 30;
-/*!
- * After so many seconds, or so many plans that cuDNN compiles there and then, a stage has plans enough: a network has
- * hundreds of partitions.
- */
-constexpr double kBuildSeconds = 3;
-constexpr int kMostCompiled = 3;
 /*! The number of the memory between stages in graphs; the frontend counts up from 1 for tensors that have no number. */
 constexpr int64_t kBetween = 1000;
 
@@ -58,15 +51,43 @@ inline void Connect() {
   fe::cudnn_dlhandle = dlopen(kLibrary, RTLD_NOW | RTLD_GLOBAL);
 }
 
-/*! This thread's: a handle has one stream, and threads may run on several. Never destroyed, as those of `OnePerDevice`. */
-inline cudnnHandle_t Handle(int device) {
-  thread_local std::map<int, cudnnHandle_t> handles;
-  cudnnHandle_t& handle = handles[device];
-  if (handle == nullptr) {
-    cuda::DeviceGuard guard(device);
-    COLLAGE_CUDNN(cudnnCreate, &handle);
-    Connect();
+/*! Handles that no thread has at the moment. Never destroyed, as those of `OnePerDevice`. */
+struct Handles {
+  std::mutex mutex;
+  std::map<int, std::vector<cudnnHandle_t>> free;
+
+  static Handles& All() {
+    static auto* handles = new Handles();
+    return *handles;
   }
+};
+
+/*! This thread's: a handle has one stream, and threads may run on several. When it ends, the next thread has it. */
+inline cudnnHandle_t Handle(int device) {
+  struct Owned {
+    std::map<int, cudnnHandle_t> handles;
+    ~Owned() {
+      std::lock_guard<std::mutex> lock(Handles::All().mutex);
+      for (const auto& [device, handle] : handles) {
+        if (handle != nullptr) Handles::All().free[device].push_back(handle);
+      }
+    }
+  };
+  thread_local Owned owned;
+  cudnnHandle_t& handle = owned.handles[device];
+  if (handle != nullptr) return handle;
+  {
+    std::lock_guard<std::mutex> lock(Handles::All().mutex);
+    std::vector<cudnnHandle_t>& free = Handles::All().free[device];
+    if (!free.empty()) {
+      handle = free.back();
+      free.pop_back();
+      return handle;
+    }
+  }
+  cuda::DeviceGuard guard(device);
+  COLLAGE_CUDNN(cudnnCreate, &handle);
+  Connect();
   return handle;
 }
 
@@ -88,8 +109,10 @@ struct Target {
 /*! One way to run a stage. */
 struct Plan {
   std::string name;
-  size_t workspace;
-  int64_t index;
+  size_t workspace = 0;
+  int64_t index = 0;
+  /*! Whether its kernel is compiled when it is built. */
+  bool compiles = false;
 };
 
 /*! What a stage runs on: the problem's tensors, by number, and memory between stages where there is any. */
@@ -101,14 +124,19 @@ struct Memory {
 class Stage {
  public:
   virtual ~Stage() = default;
-  /*! Make plans ready: up to `most`, in the library's order, or only the one called `name`. None: `reasons` say why. */
-  virtual std::vector<Plan> Plans(size_t most, const std::string& name) = 0;
+  /*! What the library proposes, in its order, each name once. None: `reasons` say why. */
+  virtual std::vector<Plan> Proposals() = 0;
+  /*! Make a proposal ready; whether it is, otherwise `reasons` say why. */
+  virtual bool Build(Plan* plan) = 0;
   virtual void Run(const Plan& plan, const Memory& memory, void* workspace, cudaStream_t stream) const = 0;
 
   /*! Why a plan, or the stage, does not work; each reason once. */
   void Note(const std::string& message) {
     std::string reason = cuda::OneLine(message);
     if (std::find(reasons_.begin(), reasons_.end(), reason) == reasons_.end()) reasons_.push_back(reason);
+  }
+  void NoteAll(const Stage& other) {
+    for (const std::string& reason : other.reasons_) Note(reason);
   }
   /*! The first ones: a stage may have a hundred plans. */
   std::string reasons() const {
@@ -146,27 +174,23 @@ class GraphStage : public Stage {
     graph_.deselect_workspace_greater_than(kMostWorkspace);
   }
 
-  std::vector<Plan> Plans(size_t most, const std::string& name) final {
-    using Clock = std::chrono::steady_clock;
+  std::vector<Plan> Proposals() final {
     std::vector<Plan> plans;
-    if (!usable_) return plans;
-    Clock::time_point start = Clock::now();
-    int compiled = 0;
-    for (int64_t i = 0; i < graph_.get_execution_plan_count() && plans.size() < most; ++i) {
-      if (!plans.empty() && std::chrono::duration<double>(Clock::now() - start).count() > kBuildSeconds) break;
-      Plan plan{"", 0, i};
-      if (!Good(graph_.get_plan_name_at_index(i, plan.name)) || (!name.empty() && plan.name != name)) continue;
-      bool repeated = false;
-      for (const Plan& other : plans) repeated = repeated || other.name == plan.name;
-      bool compiles = IsCompiled(i);
-      if (repeated || (compiles && compiled >= kMostCompiled && !plans.empty())) continue;
-      int64_t bytes = 0;
-      if (!Good(graph_.build_plan_at_index(i)) || !Good(graph_.get_workspace_size_plan_at_index(i, bytes))) continue;
-      if (compiles) ++compiled;
-      plan.workspace = static_cast<size_t>(bytes);
-      plans.push_back(plan);
+    for (int64_t i = 0; usable_ && i < graph_.get_execution_plan_count(); ++i) {
+      Plan plan{"", 0, i, IsCompiled(i)};
+      if (!Good(graph_.get_plan_name_at_index(i, plan.name))) continue;
+      auto same = [&](const Plan& other) { return other.name == plan.name; };
+      if (std::none_of(plans.begin(), plans.end(), same)) plans.push_back(plan);
     }
     return plans;
+  }
+
+  bool Build(Plan* plan) final {
+    int64_t bytes = 0;
+    if (!Good(graph_.build_plan_at_index(plan->index))) return false;
+    if (!Good(graph_.get_workspace_size_plan_at_index(plan->index, bytes))) return false;
+    plan->workspace = static_cast<size_t>(bytes);
+    return true;
   }
 
   void Run(const Plan& plan, const Memory& memory, void* workspace, cudaStream_t stream) const final {
@@ -229,10 +253,8 @@ class RoutineStage : public Stage {
   RoutineStage(int device, std::string name, const Problem& problem, Call call)
       : device_(device), name_(std::move(name)), x_(problem.Number("x")), y_(problem.tensors.size() - 1), call_(std::move(call)) {}
 
-  std::vector<Plan> Plans(size_t, const std::string& name) final {
-    if (!name.empty() && name != name_) return {};
-    return {{name_, 0, 0}};
-  }
+  std::vector<Plan> Proposals() final { return {{name_}}; }
+  bool Build(Plan*) final { return true; }
 
   void Run(const Plan&, const Memory& memory, void*, cudaStream_t stream) const final {
     cudnnHandle_t handle = Handle(device_);

@@ -20,6 +20,7 @@
 #include <tvm/ffi/reflection/registry.h>
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
@@ -61,13 +62,12 @@ struct DeviceProperties {
   error_t deserialize(const std::vector<uint8_t>&) { return {}; }
 };
 
-/*! How many plans were built in this process. */
-inline int64_t& Built() {
-  static int64_t count = 0;
-  return count;
-}
+/*! How many plans were built in this process, how many are being built now, and were at most at one time. */
+inline std::atomic<int64_t> built{0}, building{0}, most_at_once{0};
 TVM_FFI_STATIC_INIT_BLOCK() {
-  tvm::ffi::reflection::GlobalDef().def("collage.emulation.cudnn.built", []() { return Built(); });
+  tvm::ffi::reflection::GlobalDef()
+      .def("collage.emulation.cudnn.built", []() { return built.load(); })
+      .def("collage.emulation.cudnn.most_at_once", []() { return most_at_once.load(); });
 }
 
 namespace graph {
@@ -390,9 +390,14 @@ class Graph {
     return {};
   }
   error_t build_plan_at_index(int64_t) {
-    ++Built();
+    if (busy_.exchange(true)) return Failed("a graph is built by two threads");
+    ++built;
+    int64_t now = ++building, most = most_at_once;
+    while (now > most && !most_at_once.compare_exchange_weak(most, now)) continue;
     const char* seconds = std::getenv("COLLAGE_EMULATED_BUILD_SECONDS");
     if (seconds != nullptr) std::this_thread::sleep_for(std::chrono::duration<double>(std::atof(seconds)));
+    --building;
+    busy_ = false;
     return {};
   }
   error_t get_workspace_size_plan_at_index(int64_t index, int64_t& bytes) const {
@@ -485,6 +490,7 @@ class Graph {
 
   int32_t version_ = 0;
   bool fused_ = false;
+  std::atomic<bool> busy_{false};
   std::vector<Tensor> tensors_;
   std::set<const Tensor_attributes*> produced_;
   std::vector<Node> nodes_;
