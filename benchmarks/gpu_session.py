@@ -10,6 +10,7 @@ small networks.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
 import shutil
@@ -17,19 +18,28 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu.agenda import Settings, Task, agenda, command_of, settings, summary
 from benchmarks.gpu.evidence import NAME, archive
 from collage.files import replacing
+from collage.measure.helper import end_with
 
 #: Seconds between two archives, and of the session that are left for the last one.
 _INTERVAL_S = 10.0
 _RESERVE_S = 15.0
 _POLL_S = 0.2
+#: A process that hangs in the driver may not end when it is killed.
+_LET_GO_S = 5.0
+_NO_TIME = "no time was left"
+#: What the device did once in a second, for the whole session.
+_WATCHED = ("timestamp", "clocks.sm", "clocks.mem", "power.draw", "temperature.gpu", "utilization.gpu")
+_WATCH_MS = 1000
 
 
 class Session:
@@ -61,17 +71,20 @@ class Session:
 
     def run(self) -> None:
         """All tasks that have no result and for which there is time."""
-        for task in self.tasks:
-            if task.name in self.results:
-                continue
-            left = self.end - _RESERVE_S - time.time()
-            if left < task.least_s:
-                self.note(task, "no time was left", 0.0)
-                continue
-            decided = settings(self.state)
-            begin = time.time()
-            result = self._take(task, min(task.most_s, left), decided)
-            self.note(task, result, time.time() - begin)
+        (self.state / "over").unlink(missing_ok=True)
+        with _device_watched(self.state / "device.csv"):
+            for task in self.tasks:
+                if self.results.get(task.name, {}).get("result", _NO_TIME) != _NO_TIME:
+                    continue
+                left = self.end - _RESERVE_S - time.time()
+                if left < task.least_s:
+                    self.note(task, _NO_TIME, 0.0)
+                    continue
+                decided = settings(self.state)
+                begin = time.time()
+                result = self._take(task, min(task.most_s, left), decided)
+                self.note(task, result, time.time() - begin)
+        (self.state / "over").touch()
         self.keep()
 
     def note(self, task: Task, result: str, seconds: float) -> None:
@@ -83,12 +96,17 @@ class Session:
         self.keep()
 
     def keep(self) -> None:
-        """Write summary and archive anew."""
-        with suppress(OSError):
-            with replacing(self.state / "summary.md") as partial:
-                partial.write_text(summary(self.state, self.tasks))
-            archive(self.state, self.state / NAME)
+        """Write summary and archive anew; what goes wrong with either is said, and nothing more."""
+        for write in (self._write_summary, lambda: archive(self.state, self.state / NAME)):
+            try:
+                write()
+            except Exception:
+                traceback.print_exc()
         self._archived = time.monotonic()
+
+    def _write_summary(self) -> None:
+        with replacing(self.state / "summary.md") as partial:
+            partial.write_text(summary(self.state, self.tasks))
 
     def _take(self, task: Task, limit_s: float, decided: Settings) -> str:
         """Run one task; how it ended."""
@@ -97,7 +115,15 @@ class Session:
         end = time.monotonic() + limit_s
         with (self.state / "log" / f"{task.name}.log").open("ab") as log:
             print(f"{task.name}: up to {limit_s:.0f} s", flush=True)
-            process = subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
+            process = subprocess.Popen(
+                command,
+                stdout=log,
+                stderr=log,
+                env=environment,
+                start_new_session=True,
+                # Two sessions at once would work on the same files, and on the same device.
+                preexec_fn=functools.partial(end_with, os.getpid()),
+            )
             try:
                 while process.poll() is None:
                     if time.monotonic() > end:
@@ -109,19 +135,49 @@ class Session:
             finally:
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(_LET_GO_S)
 
 
 def environment_of(state: Path) -> Mapping[str, str]:
-    """Of every task: caches in the state's folder, so that they are in the archive."""
-    return {"XDG_CACHE_HOME": str(state / "cache"), "PYTHONUNBUFFERED": "1"}
+    """Of every task: caches in the state's folder, so that they are in the archive; libraries of NVIDIA's wheels where
+    the system's loader finds them, which it has to before TVM is imported.
+    """
+    spec = find_spec("nvidia")
+    roots = (spec.submodule_search_locations or ()) if spec else ()
+    wheels = sorted(path for root in roots for path in Path(root).glob("*/lib"))
+    places = [*map(str, wheels), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
+    found = {"LD_LIBRARY_PATH": os.pathsep.join(places)} if places else {}
+    return {"XDG_CACHE_HOME": str(state / "cache"), "PYTHONUNBUFFERED": "1", **found}
+
+
+@contextmanager
+def _device_watched(file: Path) -> Iterator[None]:
+    """Clocks, power and the reasons why clocks are low, in a file; nothing without NVIDIA's tool."""
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        yield
+        return
+    query = f"--query-gpu={','.join(_WATCHED)},clocks_event_reasons.active"
+    with file.open("ab") as stream:
+        watching = functools.partial(end_with, os.getpid())
+        command = [tool, query, "--format=csv,nounits", f"--loop-ms={_WATCH_MS}"]
+        process = subprocess.Popen(command, stdout=stream, stderr=stream, preexec_fn=watching)
+        try:
+            yield
+        finally:
+            process.kill()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(_LET_GO_S)
 
 
 def follow(state: Path, out: Path | None, until: float, interval_s: float = _INTERVAL_S) -> bool:
-    """Print what the session says and copy its archive to `out`, until it is over (True) or the time is (False)."""
+    """Print what the session says and copy its archive to `out`, until nothing works on it any more (True) or the time
+    is over (False).
+    """
     log, said, copied = state / "session.log", 0, 0.0
     while True:
-        over = not running(state)
+        ended = not running(state)
         if log.exists():
             with log.open("rb") as stream:
                 stream.seek(said)
@@ -130,11 +186,11 @@ def follow(state: Path, out: Path | None, until: float, interval_s: float = _INT
             sys.stdout.write(text.decode(errors="replace"))
             sys.stdout.flush()
         late = time.time() > until
-        if over or late or time.monotonic() > copied + interval_s:
+        if ended or late or time.monotonic() > copied + interval_s:
             copy(state, out)
             copied = time.monotonic()
-        if over or late:
-            return over
+        if ended or late:
+            return ended
         time.sleep(_POLL_S)
 
 
@@ -153,14 +209,26 @@ def running(state: Path) -> bool:
     """Whether a process works on the session."""
     try:
         number = int((state / "pid").read_text())
-        os.waitpid(number, os.WNOHANG)
-    except (OSError, ValueError, ChildProcessError):
-        pass
-    try:
-        number = int((state / "pid").read_text())
-        return "gpu_session" in Path(f"/proc/{number}/cmdline").read_text(errors="replace")
     except (OSError, ValueError):
         return False
+    with suppress(OSError):
+        os.waitpid(number, os.WNOHANG)
+    try:
+        command = Path(f"/proc/{number}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return b"--work" in command and os.fsencode(state) in command
+
+
+def begin(state: Path, minutes: float, rehearse: bool, kernels: Path) -> None:
+    """Start a process that works on the session, in the background."""
+    if kernels.is_dir():
+        shutil.copytree(kernels, state / "cache" / "collage" / "cutlass", dirs_exist_ok=True)
+    work = [sys.executable, "-m", "benchmarks.gpu_session", "--work", "--state", str(state)]
+    work += ["--minutes", str(minutes), *(["--rehearse"] if rehearse else [])]
+    with (state / "session.log").open("ab") as log:
+        process = subprocess.Popen(work, stdout=log, stderr=log, start_new_session=True)
+    (state / "pid").write_text(str(process.pid))
 
 
 def _read_or_write(path: Path, first: dict[str, Any]) -> dict[str, Any]:
@@ -177,29 +245,28 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=28.0, help="of the whole session")
     parser.add_argument("--call-minutes", type=float, default=9.5, help="after which this call returns")
-    parser.add_argument("--state", type=Path, default=Path("/tmp/collage-session"))
+    parser.add_argument("--state", type=Path, help="folder of everything; one in /tmp when left out")
     parser.add_argument("--out", type=Path, help="folder of the archive and the summary")
     parser.add_argument("--kernels", type=Path, default=Path("build/gpu/cutlass"), help="CUTLASS's, from elsewhere")
     parser.add_argument("--rehearse", action="store_true", help="on the processor, with small networks")
     parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)
     asked = parser.parse_args(arguments)
-    device = "cpu" if asked.rehearse else "cuda"
+    state = (asked.state or Path("/tmp/collage-rehearsal" if asked.rehearse else "/tmp/collage-session")).resolve()
     until = time.time() + 60 * asked.call_minutes
-    asked.state.mkdir(parents=True, exist_ok=True)
+    state.mkdir(parents=True, exist_ok=True)
     if asked.work:
-        (asked.state / "pid").write_text(str(os.getpid()))
-        Session(asked.state, agenda(device, asked.rehearse), 60 * asked.minutes).run()
+        (state / "pid").write_text(str(os.getpid()))
+        Session(state, agenda("cpu" if asked.rehearse else "cuda", asked.rehearse), 60 * asked.minutes).run()
         return
-    if not running(asked.state):
-        if asked.kernels.is_dir():
-            shutil.copytree(asked.kernels, asked.state / "cache" / "collage" / "cutlass", dirs_exist_ok=True)
-        work = [sys.executable, "-m", "benchmarks.gpu_session", "--work", "--state", str(asked.state)]
-        work += ["--minutes", str(asked.minutes), *(["--rehearse"] if asked.rehearse else [])]
-        with (asked.state / "session.log").open("ab") as log:
-            process = subprocess.Popen(work, stdout=log, stderr=log, start_new_session=True)
-        (asked.state / "pid").write_text(str(process.pid))
-    over = follow(asked.state, asked.out, until)
-    print("the session is over" if over else "the session goes on: the same command follows it", flush=True)
+    if not running(state):
+        begin(state, asked.minutes, asked.rehearse, asked.kernels)
+    if not follow(state, asked.out, until):
+        print("the session goes on: the same command follows it", flush=True)
+    elif (state / "over").exists():
+        print("the session is over", flush=True)
+    else:
+        print("the session broke off: the same command goes on from there", flush=True)
+        raise SystemExit(1)
 
 
 if __name__ == "__main__":

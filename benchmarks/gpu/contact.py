@@ -146,7 +146,7 @@ _OTHERS: Mapping[str, tuple[Callable[..., Facts], tuple[str, ...]]] = {
     "engine cudnn": (engine, ("cudnn",)),
     "engine cutlass": (engine, ("cutlass",)),
 }
-_ON_CPU = ("ceilings", "machine", "backends")
+_ON_CPU = ("ceilings", "machine", "backends", "nvrtc")
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -70,12 +70,13 @@ class Loaded:
 @dataclass(frozen=True)
 class Timed:
     """One turn, in seconds: of each run from the call until the device is done, and between events on the device around
-    it; and per run when all are started without waiting.
+    it; and per run when all are started without waiting. `state` is what the device says of itself at the end.
     """
 
     call: tuple[float, ...]
     device: tuple[float, ...]
     pipelined: float
+    state: dict[str, Any] | None = None
 
 
 def contestant(asked: Load) -> Generator[Loaded | Timed | None, Any, None]:
@@ -141,7 +142,15 @@ def _turn(run: Callable[[], Any], clock: _Clock, runs: int) -> Timed:
     for _ in range(runs):
         run()
     clock.wait()
-    return Timed(tuple(call), tuple(device), (time.perf_counter() - begin) / runs)
+    pipelined = (time.perf_counter() - begin) / runs
+    return Timed(tuple(call), tuple(device), pipelined, clock.state())
+
+
+def _device_state() -> dict[str, Any] | None:
+    from collage.measure.device_state import device_state
+
+    state = device_state()
+    return None if state is None else asdict(state)
 
 
 class _Clock:
@@ -159,6 +168,10 @@ class _Clock:
 
     def wait(self) -> None:
         """Until the device is done."""
+
+    def state(self) -> dict[str, Any] | None:
+        """What the device says of itself (`collage.measure.device_state`)."""
+        return None
 
 
 class _TorchClock(_Clock):
@@ -178,6 +191,9 @@ class _TorchClock(_Clock):
 
     def wait(self) -> None:
         self._torch.cuda.current_stream().synchronize()
+
+    def state(self) -> dict[str, Any] | None:
+        return _device_state()
 
 
 class _CudaClock(_Clock):
@@ -199,3 +215,6 @@ class _CudaClock(_Clock):
 
     def wait(self) -> None:
         self._device.synchronize()
+
+    def state(self) -> dict[str, Any] | None:
+        return _device_state()

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import fcntl
+import itertools
 import os
 import pickle
 import tempfile
@@ -32,6 +33,7 @@ from benchmarks.gpu.cases import CASES
 from benchmarks.gpu.isolated import Isolated
 from benchmarks.workloads import random_inputs
 from benchmarks.workloads.builder import FLOATS
+from collage.measure.helper import end_with
 
 if TYPE_CHECKING:
     from collage.backends.base import Backend
@@ -113,7 +115,11 @@ def largest(backend: Backend, case: str, dtype: str, folder: Path, most: int) ->
     from collage.rules.base import PartitionSpec
 
     label = f"{backend.name}  {case} {dtype}"
-    values: Mapping[int, tuple[np.ndarray, ...]] = pickle.loads((folder / f"{case}-{dtype}.pickle").read_bytes())
+    known_values = folder / f"{case}-{dtype}.pickle"
+    if not known_values.exists():
+        print(f"{label}: there is no reference", flush=True)
+        return []
+    values: Mapping[int, tuple[np.ndarray, ...]] = pickle.loads(known_values.read_bytes())
 
     def known(nodes: Sequence[int]) -> tuple[np.ndarray, ...]:
         return tuple(array for node in nodes for array in values[node])
@@ -192,10 +198,14 @@ def main() -> None:
     what = (asked.cases, asked.dtypes, asked.most)
     with tempfile.TemporaryDirectory(prefix="collage-numerics-") as temporary:
         folder = Path(temporary)
-        with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
-            futures = [pool.submit(reference, case, dtype, folder) for case in asked.cases for dtype in asked.dtypes]
+        context, mine = get_context("spawn"), (os.getpid(),)
+        with ProcessPoolExecutor(os.cpu_count(), context, initializer=end_with, initargs=mine) as pool:
+            asks = itertools.product(asked.cases, asked.dtypes)
+            futures = {pool.submit(reference, *ask, folder): ask for ask in asks}
             for future in as_completed(futures):
-                print(future.result(), flush=True)
+                error, case = future.exception(), " ".join(futures[future])
+                failed = f"reference  {case}: FAILED {type(error).__name__}: {error}"[:300]
+                print(future.result() if error is None else failed, flush=True)
         backends = asked.backends or of_device(asked.device)
         with ExitStack() as stack:
             isolated = {name: Isolated(examine, name, asked.device, folder, *what) for name in backends}

@@ -5,8 +5,8 @@
 #   benchmarks/gpu/pack.sh OUTDIR [PYTHON]     PYTHON is the version over there, such as 3.12 (the default)
 #
 # writes OUTDIR/first (the beginning of TVM's compiler library) and OUTDIR/second (the rest of it, the rest of TVM,
-# SQLAlchemy, platformdirs, the headers of CUTLASS and of cuDNN's frontend, this project's entry points), each with an
-# unpack.sh, and says how large a transfer of each is. There, in the root of a copy of this repository:
+# SQLAlchemy, platformdirs, msgspec, the headers of CUTLASS and of cuDNN's frontend, this project's entry points), each
+# with an unpack.sh, and says how large a transfer of each is. There, in the root of a copy of this repository:
 #
 #   . first/unpack.sh /tmp/site      # with the first part
 #   . second/unpack.sh /tmp/site     # with the second part, on the same machine; sets PYTHONPATH
@@ -21,7 +21,7 @@ python_there=${2:-3.12}
 most=$((64 << 20))
 # Pinned as in pyproject.toml.
 pinned() { grep -oE "\"$1==[^\"]+\"" "$repository/pyproject.toml" | tr -d '"'; }
-packages=("$(pinned apache-tvm)" "$(pinned apache-tvm-ffi)" SQLAlchemy platformdirs
+packages=("$(pinned apache-tvm)" "$(pinned apache-tvm-ffi)" SQLAlchemy platformdirs msgspec
     nvidia-cutlass==4.2.0.0 nvidia-cudnn-frontend==1.20.0)
 
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/collage-pack
@@ -35,7 +35,7 @@ python3 -m pip download --quiet --no-deps --only-binary=:all: --python-version "
 
 site=$(mktemp -d)
 trap 'rm -rf "$site"' EXIT
-for package in apache_tvm apache_tvm_ffi sqlalchemy platformdirs nvidia_cutlass nvidia_cudnn_frontend; do
+for package in apache_tvm apache_tvm_ffi sqlalchemy platformdirs msgspec nvidia_cutlass nvidia_cudnn_frontend; do
     # The newest of several that were downloaded at different times.
     wheel=$(find "$wheels" -iname "$package-[0-9]*.whl" -printf '%T@ %p\n' | sort -n | tail -1 | cut -d' ' -f2-)
     python3 -m zipfile -e "$wheel" "$site"
@@ -99,13 +99,15 @@ fi
 export PYTHONPATH=$_site${PYTHONPATH:+:$PYTHONPATH}
 UNPACK
 
-# Files that git tracks, or would, travel in every transfer.
-tree=$(cd "$repository" && git ls-files -z --cached --others --exclude-standard | sort -zu | du -cb --files0-from=- | tail -1 | cut -f1)
+# Files that git tracks, or would, travel in every transfer, but for those that a sparse checkout leaves out.
+tree=$(cd "$repository" && git ls-files -z --cached --others --exclude-standard | sort -zu \
+    | { xargs -0 stat -c %s 2> /dev/null || true; } | awk '{ sum += $1 } END { print sum + 0 }')
 for part in first second; do
     carried=$(cat "$out/$part"/* | wc -c)
     echo "$part: $((carried >> 10)) KiB, with the repository $(((carried + tree) >> 10)) KiB of $((most >> 10))"
     if [ $((carried + tree)) -gt "$most" ]; then
-        echo "$part and the repository do not fit into one transfer" >&2
+        echo "$part and the repository do not fit into one transfer; without the records of the CPUs they may:" >&2
+        echo "git sparse-checkout set --no-cone '/*' '!/benchmarks/records'" >&2
         exit 1
     fi
 done

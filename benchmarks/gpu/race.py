@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
@@ -43,6 +44,8 @@ class Result:
         "ok", "wrong", "failed", "timeout", or "skipped" where the time did not reach.
     call, device
         Of each turn, the median over its runs; pipelined: of each turn, per run.
+    states
+        Of the device after each turn, where it tells them.
     error
         Against float64, relative to the largest output.
     """
@@ -54,6 +57,7 @@ class Result:
     call: list[float] = field(default_factory=list)
     device: list[float] = field(default_factory=list)
     pipelined: list[float] = field(default_factory=list)
+    states: list[dict[str, Any]] = field(default_factory=list)
     versions: dict[str, str] = field(default_factory=dict)
 
     def row(self, base: Result | None) -> dict[str, Any]:
@@ -66,7 +70,7 @@ class Result:
                 made[f"{name}_s"] = _finite(median_interval(samples))
                 if base is not None and base is not self and len(getattr(base, name)) == len(samples):
                     made[f"{name}_ratio"] = _finite(paired_ratio(samples, getattr(base, name)))
-        return {**made, "turns": len(self.call)}
+        return {**made, **_conditions(self.states), "turns": len(self.call)}
 
 
 def race(
@@ -180,10 +184,22 @@ def _interleave(players: Mapping[str, Isolated], results: Mapping[str, Result], 
             result.call.append(median)
             result.device.append(float(np.median(timed.device)))
             result.pipelined.append(timed.pipelined)
+            result.states += [] if timed.state is None else [timed.state]
         alive = [result for result in results.values() if result.status == "ok"]
         settled = number >= _TURNS[0] and all(converged(result.call, _CLOSE) for result in alive)
         if settled or time.monotonic() > deadline:
             return
+
+
+def _conditions(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Clock and power over the turns as least, median and greatest, and in how many the clock was low for a reason."""
+    if not states:
+        return {}
+    made: dict[str, Any] = {}
+    for name in ("sm_mhz", "watts"):
+        values = [state[name] for state in states]
+        made[name] = [min(values), float(np.median(values)), max(values)]
+    return {**made, "low_clock": dict(Counter(reason for state in states for reason in state["reasons"]))}
 
 
 def _finite(interval: tuple[float, float, float]) -> list[float]:

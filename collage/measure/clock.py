@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 import statistics
 import time
 from abc import ABC, abstractmethod
@@ -24,9 +23,9 @@ from typing import TYPE_CHECKING, Any
 from typing import Protocol as Interface
 
 from collage.measure import device_events, instrument
+from collage.measure.device_state import sm_frequency
 from collage.measure.protocol import DeviceProtocol, Protocol
 from collage.measure.statistics import Summary
-from collage.runtime.cuda.device import open_nvml
 from collage.runtime.device_info import is_host
 
 if TYPE_CHECKING:
@@ -256,24 +255,6 @@ class DeviceClock(Clock):
 def clock_of(device: str) -> Clock:
     """The clock of a kind of device, one for all artifacts."""
     return HostClock() if is_host(device) else DeviceClock()
-
-
-def sm_frequency() -> float | None:
-    """MHz of the device that is used, now; None where NVML is missing or does not report it."""
-    nvml = open_nvml()
-    if nvml is None:
-        return None
-    try:
-        first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0].strip() or "0"
-        by_uuid = first.startswith(("GPU-", "MIG-"))
-        handle = nvml.nvmlDeviceGetHandleByUUID(first) if by_uuid else nvml.nvmlDeviceGetHandleByIndex(int(first))
-        return float(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM))
-    except (
-        nvml.NVMLError,
-        ValueError,
-    ) as error:  # the driver does not report it, or the device is named in another way
-        logging.getLogger(__name__).debug("NVML does not report the clock: %s", error)
-        return None
 
 
 def remark(reason: str, samples: Sequence[float], before: float | None, after: float | None) -> str:

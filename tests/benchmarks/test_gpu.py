@@ -233,6 +233,17 @@ class Scripted:
         pass
 
 
+def test_a_row_says_what_the_device_did_meanwhile() -> None:
+    states = [
+        {"sm_mhz": clock, "watts": 10.0 * clock, "reasons": reasons}
+        for clock, reasons in ((3.0, ()), (1.0, ("heat",)), (2.0, ("heat", "power cap")))
+    ]
+    row = Result("ok", states=states).row(None)
+    assert row["sm_mhz"] == [1.0, 2.0, 3.0] and row["watts"] == [10.0, 20.0, 30.0]
+    assert row["low_clock"] == {"heat": 2, "power cap": 1}
+    assert "sm_mhz" not in Result("ok").row(None)
+
+
 def test_contestants_prepare_together_and_load_one_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("benchmarks.gpu.race.Isolated", Scripted)
     monkeypatch.setattr(Scripted, "asked", [])

@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 import os
 import random
+import signal
+import sqlite3
 import tarfile
 import time
 from collections.abc import Sequence
+from contextlib import closing, suppress
 from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
 
 from benchmarks import gpu_session
+from benchmarks.gpu import evidence
 from benchmarks.gpu.agenda import Settings, Task, agenda, command_of, settings, wrong_backends
 from benchmarks.gpu.evidence import NAME, archive
 from benchmarks.gpu_session import Session, follow
@@ -80,14 +84,98 @@ def test_the_archive_is_whole_whenever_the_session_is_killed(tmp_path: Path) -> 
 
 
 def test_what_counts_most_is_kept_where_not_everything_fits(tmp_path: Path) -> None:
-    (tmp_path / "kernels").mkdir()
     (tmp_path / "tasks.json").write_text("{}")
-    (tmp_path / "kernels" / "large").write_bytes(os.urandom(4 << 20))
+    (tmp_path / "large.csv").write_bytes(os.urandom(4 << 20))
     (tmp_path / "rows.jsonl").write_bytes(os.urandom(100_000))
     archive(tmp_path, tmp_path / NAME, most=1 << 20)
     assert (tmp_path / NAME).stat().st_size < 1 << 20
     with tarfile.open(tmp_path / NAME) as packed:
         assert packed.getnames() == ["tasks.json", "rows.jsonl"]
+
+
+def spill(database: Path) -> sqlite3.Connection:
+    """Begin a transaction of which a part is in the file already: it is more than the cache holds."""
+    writing = sqlite3.connect(database, isolation_level=None)
+    writing.executescript("PRAGMA cache_size = 2; CREATE TABLE t (x); INSERT INTO t VALUES (1); BEGIN")
+    writing.executemany("INSERT INTO t VALUES (randomblob(?))", [(4000,)] * 100)
+    return writing
+
+
+def spill_and_end(database: Path) -> None:
+    spill(database)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_database_is_packed_as_its_last_transaction_left_it(tmp_path: Path) -> None:
+    database = tmp_path / "state" / "records.db"
+    database.parent.mkdir()
+    process = get_context("fork").Process(target=spill_and_end, args=(database,))
+    process.start()
+    process.join()
+    assert database.with_name("records.db-journal").exists(), "the transaction was cut off"
+    archive(tmp_path, tmp_path / NAME)
+    with tarfile.open(tmp_path / NAME) as packed:
+        packed.extract("state/records.db", tmp_path / "there", filter="data")
+    with closing(sqlite3.connect(tmp_path / "there" / "state" / "records.db")) as found:
+        assert found.execute("SELECT x FROM t").fetchall() == [(1,)]
+
+
+def test_nobody_waits_for_a_transaction_that_does_not_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evidence, "_PATIENCE_S", 0.1)
+    (tmp_path / "state").mkdir()
+    (tmp_path / "tasks.json").write_text("{}")
+    with closing(spill(tmp_path / "state" / "records.db")):
+        archive(tmp_path, tmp_path / NAME)
+    assert set(names_in(tmp_path / NAME)) == {"tasks.json"}
+
+
+def test_of_a_log_the_end_is_packed(tmp_path: Path) -> None:
+    (tmp_path / "session.log").write_text("x" * (3 << 20) + "the end")
+    archive(tmp_path, tmp_path / NAME)
+    log = names_in(tmp_path / NAME)["session.log"]
+    assert log.endswith("the end") and len(log) == 2 << 20
+
+
+def test_a_session_that_is_killed_takes_its_task_along(tmp_path: Path) -> None:
+    """Otherwise two sessions would work on the same files, and on the same device."""
+    task = shell("long", "echo $$ > {state}/child; exec sleep 600", most_s=600.0)
+    process = get_context("fork").Process(target=run, args=(tmp_path, [task]))
+    process.start()
+    child = tmp_path / "child"
+    while not child.exists() or not child.read_text():
+        time.sleep(0.01)
+    process.kill()
+    process.join()
+    number = child.read_text().strip()
+    for _ in range(1000):
+        if not alive(number):
+            break
+        time.sleep(0.01)
+    assert not alive(number)
+    run(tmp_path, [shell("long", "true")])
+    assert json.loads((tmp_path / "tasks.json").read_text())["long"]["result"] == "done"
+
+
+def alive(number: str) -> bool:
+    """Whether a process is there, and has not ended."""
+    with suppress(OSError):
+        return Path(f"/proc/{number}/stat").read_text().split()[2] != "Z"
+    return False
+
+
+def test_what_had_no_time_is_taken_up_when_there_is_more(tmp_path: Path) -> None:
+    short = Session(tmp_path, [shell("one", "true", least_s=20.0)], 30.0)
+    short.run()
+    assert json.loads((tmp_path / "tasks.json").read_text())["one"]["result"] == "no time was left"
+    run(tmp_path, [shell("one", "true", least_s=20.0)])
+    assert json.loads((tmp_path / "tasks.json").read_text())["one"]["result"] == "done"
+
+
+def test_a_row_that_cannot_be_read_costs_the_summary_only(tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / "rows.jsonl").write_text('{"kind": "tune"}\n')
+    run(tmp_path, [shell("one", "true")])
+    assert "state/rows.jsonl" in names_in(tmp_path / NAME)
 
 
 CONTACT = {
