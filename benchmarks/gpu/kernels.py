@@ -4,12 +4,14 @@
 
 Of each network the partitions that TVM would run alone, in as few as there can be; with `--all` every different native
 candidate. One row for each: registers, spills, instructions of the tensor cores, instructions with too few digits for
-float32, and its time on the roofline. What has a row is passed over, so that a run that was stopped goes on.
+float32, and its time on the roofline. What has a row is passed over, so that a run that was stopped goes on. `--table`
+prints Markdown of what rows say, `--list` every kernel, the largest expected share first.
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 import tempfile
 import time
@@ -41,6 +43,8 @@ Row = dict[str, Any]
 #: Of an H200: bytes a second of its memory, and floating-point operations a second by dtype.
 MEMORY = 4.3e12
 ARITHMETIC: Mapping[str, float] = {"float16": 790e12, "float32": 60e12}
+#: What a kernel of a replayed graph takes at least, before it computes anything.
+LEAST_S = 2e-6
 
 
 def main() -> None:
@@ -52,8 +56,12 @@ def main() -> None:
     parser.add_argument("--all", action="store_true", help="every candidate, not only those of one cover")
     parser.add_argument("--budget", type=float, default=float("inf"), help="seconds")
     parser.add_argument("--table", action="store_true", help="print what the rows say, and compile nothing")
+    parser.add_argument("--list", action="store_true", help="print every kernel, and compile nothing")
     asked = parser.parse_args()
     rows = read_rows(asked.out)
+    if asked.list:
+        print(listed(rows))
+        return
     if not asked.table:
         end = time.monotonic() + asked.budget
         for name in asked.networks:
@@ -68,8 +76,11 @@ def main() -> None:
 
 
 def read_rows(path: Path) -> list[Row]:
-    """The rows of a file; none where there is none."""
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    """The rows of a file, which may be packed; none where there is none."""
+    if not path.exists():
+        return []
+    text = gzip.decompress(path.read_bytes()).decode() if path.suffix == ".gz" else path.read_text()
+    return [json.loads(line) for line in text.splitlines()]
 
 
 def examine(name: str, dtype: str, arch: str, everything: bool, known: Sequence[Row]) -> Iterator[Row]:
@@ -78,7 +89,8 @@ def examine(name: str, dtype: str, arch: str, everything: bool, known: Sequence[
     there = {(row["network"], row["dtype"], row["structure"]) for row in known}
     for workload, count in workloads(name, dtype, backend, everything).items():
         if (name, dtype, workload.structure) not in there:
-            facts = {"network": name, "dtype": dtype, "structure": workload.structure, "count": count, "arch": arch}
+            facts = {"network": name, "dtype": dtype, "backend": backend.name, "arch": arch}
+            facts |= {"structure": workload.structure, "count": count}
             yield {**facts, "operators": workload.operators, **ceiling(workload, dtype), **compiled(workload, arch)}
 
 
@@ -163,24 +175,59 @@ def without_tensor_cores(row: Row) -> bool:
     return bool(row["product"] and row["dtype"] == "float16" and not row.get("tensor_cores") and "failure" not in row)
 
 
+def expected(row: Row) -> float:
+    """Seconds of all partitions of a row: the roofline, and what a kernel takes at least."""
+    return float(row["count"]) * (float(row["ceiling_s"]) + LEAST_S * len(row.get("kernels", (None,))))
+
+
+def by_network(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """Network and type -> their rows."""
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(f"{row['network']} {row['dtype']}", []).append(row)
+    return found
+
+
 def table(rows: Sequence[Row]) -> str:
     """One line for each network and type, and one for each kernel with something wrong."""
-    lines = ["network dtype: partitions (different), failed, local memory, half products on ordinary cores, ceiling"]
-    for network, dtype in dict.fromkeys((row["network"], row["dtype"]) for row in rows):
-        own = [row for row in rows if (row["network"], row["dtype"]) == (network, dtype)]
+    lines = ["| network | partitions (different) | registers, local memory | products off tensor cores | roofline |"]
+    lines += ["|---|---|---|---|---|"]
+    for name, own in by_network(rows).items():
+        kernels = [kernel for row in own for kernel in row.get("kernels", ())]
+        registers = max((kernel["registers"] for kernel in kernels), default=0)
+        failed = sum("failure" in row for row in own)
+        local = f"{registers}, {sum(map(spilled, own))}" + (f", {failed} failed" if failed else "")
+        off = sum(row["count"] for row in own if without_tensor_cores(row)) if "float16" in name else ""
         seconds = sum(row["count"] * row["ceiling_s"] for row in own)
-        counts = [sum(test(row) for row in own) for test in (lambda r: "failure" in r, spilled, without_tensor_cores)]
-        numbers = f"{sum(row['count'] for row in own)} ({len(own)}), {', '.join(map(str, counts))}"
-        lines.append(f"{network} {dtype}: {numbers}, {seconds * 1e6:.1f} us")
+        numbers = f"{sum(row['count'] for row in own)} ({len(own)})"
+        lines.append(f"| {name} | {numbers} | {local} | {off} | {seconds * 1e6:.0f} µs |")
     for row in rows:
         wrong = [row["failure"]] if "failure" in row else []
         wrong += [f"{k['stack']} bytes of local memory" for k in row.get("kernels", ()) if k["stack"] or k["spilled"]]
-        wrong += ["no tensor cores"] if without_tensor_cores(row) else []
         wrong += row.get("imprecise", []) if row["dtype"] == "float32" else []
         if wrong:
-            names = ",".join(op.removeprefix("relax.").removeprefix("nn.") for op in row["operators"])
-            lines.append(f"  {row['network']} {row['dtype']} {names[:70]}: {'; '.join(dict.fromkeys(wrong))}")
+            lines.append(f"- {row['network']} {row['dtype']} {named(row)}: {'; '.join(dict.fromkeys(wrong))}")
     return "\n".join(lines)
+
+
+def listed(rows: Sequence[Row]) -> str:
+    """Every kernel of every network: the largest expected share first."""
+    lines = []
+    for name, own in by_network(rows).items():
+        whole = sum(map(expected, own))
+        lines += [f"{name}: {whole * 1e6:.0f} us expected", "share  times  roofline  registers  spills  tensor  what"]
+        for row in sorted(own, key=expected, reverse=True):
+            kernels = row.get("kernels", ())
+            registers = "+".join(str(kernel["registers"]) for kernel in kernels) or "-"
+            spills, tensor = sum(kernel["spilled"] for kernel in kernels), row.get("tensor_cores", 0)
+            facts = f"{row['count']:5}  {row['ceiling_s'] * 1e6:8.2f}  {registers:>9}  {spills:6}  {tensor:6}"
+            lines.append(f"{expected(row) / whole:5.1%}  {facts}  {named(row)}")
+    return "\n".join(lines)
+
+
+def named(row: Row) -> str:
+    """The operators of a row."""
+    return ",".join(op.removeprefix("relax.").removeprefix("nn.") for op in row["operators"])[:70]
 
 
 if __name__ == "__main__":
