@@ -89,7 +89,7 @@ def examine(name: str, dtype: str, arch: str, everything: bool, known: Sequence[
     there = {(row["network"], row["dtype"], row["structure"]) for row in known}
     for workload, count in workloads(name, dtype, backend, everything).items():
         if (name, dtype, workload.structure) not in there:
-            facts = {"network": name, "dtype": dtype, "backend": backend.name, "arch": arch}
+            facts: Row = {"network": name, "dtype": dtype, "backend": backend.name, "arch": arch}
             facts |= {"structure": workload.structure, "count": count}
             yield {**facts, "operators": workload.operators, **ceiling(workload, dtype), **compiled(workload, arch)}
 
