@@ -4,7 +4,8 @@ Networks under a millisecond, where a call's overhead and a busy neighbour decid
 ten times with empty records and seeds of its own, every other time beside a process that spins. Then everything that
 any tune shipped, every single-backend plan and the rivals by their own front doors are raced, on the machine as it is
 by then: leave it quiet. A tune is right when what it shipped is within 3% of the best of all of them; the goal is 28 of
-30. What is in the folder is not tuned again.
+30. What is in the folder is not tuned or raced again. With `--minutes` no tune and no race begins after so many: the
+exit status is 3 then, and the same command goes on.
 
 The best is chosen by every other round, and ratios are of the rounds between: the fastest of a dozen by the same rounds
 would look faster than it is.
@@ -19,12 +20,14 @@ import shlex
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 from rich.console import Console
 from rich.table import Table
@@ -99,6 +102,15 @@ class Outcome:
         return self.speedup is not None and self.speedup.median >= 1.0 - WITHIN
 
 
+@dataclass(frozen=True)
+class Judged:
+    """The tunes of one network, and the race that judged them."""
+
+    terms: Terms
+    outcomes: Sequence[Outcome]
+    repetitions: Sequence[Repetition]
+
+
 def speedups(repetitions: Sequence[Repetition]) -> tuple[str, dict[str, Interval]]:
     """The fastest contestant of right numbers by every other round, and the speed-up of each over it by the others.
 
@@ -120,11 +132,14 @@ def speedups(repetitions: Sequence[Repetition]) -> tuple[str, dict[str, Interval
     return best, {name: ratio_interval(odd[best], odd[name]) for name in names}
 
 
+def facts_file(folder: Path, network: str, number: int) -> Path:
+    """What is known of a tune; there when it is done."""
+    return folder / f"{network}.{number}.json"
+
+
 def tune_once(network: str, number: int, folder: Path, options: Sequence[str]) -> None:
     """Tune it with empty records into FOLDER/NETWORK.NUMBER.so, beside its plan and a file of facts."""
-    facts = folder / f"{network}.{number}.json"
-    if facts.exists():
-        return
+    facts = facts_file(folder, network, number)
     busy = number % 2 == 1
     with tempfile.TemporaryDirectory(prefix="small-networks-") as temporary, neighbour(busy):
         model = Path(temporary) / f"{network}.onnx"
@@ -135,10 +150,8 @@ def tune_once(network: str, number: int, folder: Path, options: Sequence[str]) -
         partial.write_text(json.dumps({"busy": busy, "seconds": round(found.seconds, 1)}) + "\n")
 
 
-def judge_network(
-    network: str, tunes: int, folder: Path, rivals: Sequence[str], terms: Terms
-) -> tuple[list[Outcome], list[Repetition]]:
-    """Race what the tunes shipped against each other, the single-backend plans and the rivals."""
+def judge_network(network: str, tunes: int, folder: Path, rivals: Sequence[str], terms: Terms) -> Judged:
+    """Race what the tunes shipped against each other, the single-backend plans and the rivals; write what was seen."""
     model, single = folder / f"{network}.onnx", folder / f"{network}.single"
     model.write_bytes(build(network).SerializeToString(deterministic=True))
     if not single.exists():
@@ -148,7 +161,7 @@ def judge_network(
             subprocess.run([*command, "--threads", str(terms.threads)], check=True)
             compiled.rename(single)
     plans = {i: json.loads((folder / f"{network}.{i}.plan.json").read_text()) for i in range(tunes)}
-    facts = {i: json.loads((folder / f"{network}.{i}.json").read_text()) for i in range(tunes)}
+    facts = {i: json.loads(facts_file(folder, network, i).read_text()) for i in range(tunes)}
     shipped = {i: placement_of(plan) for i, plan in plans.items()}
     entries = [Entry(kind, kind, model) for kind in rivals if kind not in BESIDE]
     entries += [Entry(f"{path.stem} alone", "collage", path) for path in sorted(single.glob("*.so"))]
@@ -169,7 +182,21 @@ def judge_network(
         )
         for i in range(tunes)
     ]
-    return outcomes, repetitions
+    found = Judged(terms, outcomes, repetitions)
+    with replacing(_judged_file(folder, network)) as partial:
+        partial.write_text(json.dumps(asdict(found)) + "\n")
+    return found
+
+
+def judged_before(folder: Path, network: str, tunes: int) -> Judged | None:
+    """What an earlier run saw of so many tunes; None where there was none."""
+    path = _judged_file(folder, network)
+    found = msgspec.convert(json.loads(path.read_text()), Judged) if path.exists() else None
+    return found if found is not None and len(found.outcomes) == tunes else None
+
+
+def _judged_file(folder: Path, network: str) -> Path:
+    return folder / f"{network}.judged.json"
 
 
 def table(outcomes: Sequence[Outcome]) -> Table:
@@ -195,6 +222,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("networks", nargs="*", default=list(QUICK))
     parser.add_argument("--tunes", type=int, default=10, help="of each network")
     parser.add_argument("--folder", type=Path, default=Path("build/small"), help="of plans and models")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="after which no tune and no race begins")
     parser.add_argument("--effort", help="of `collage tune`")
     parser.add_argument("--tune", default="", metavar="OPTIONS", help="more options of `collage tune`, in one word")
     parser.add_argument("-o", "--out", type=Path, help="what was found; FOLDER/small.json by default")
@@ -205,18 +233,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     more = [*(["--effort", options.effort] if options.effort else []), *shlex.split(options.tune)]
     options.folder.mkdir(parents=True, exist_ok=True)
     console = Console(width=None if sys.stdout.isatty() else 120)
-    outcomes: list[Outcome] = []
-    raced = {}
+    until = time.monotonic() + 60.0 * options.minutes
+    judged: dict[str, Judged] = {}
     try:
         for network in options.networks:
             for number in range(options.tunes):
+                if facts_file(options.folder, network, number).exists():
+                    continue
+                if time.monotonic() >= until:
+                    return _go_on(console)
                 console.print(f"{network}: tune {number + 1} of {options.tunes}", style="dim")
                 tune_once(network, number, options.folder, more)
-            found, repetitions = judge_network(network, options.tunes, options.folder, rivals, terms)
-            outcomes += found
-            raced[network] = [asdict(repetition) for repetition in repetitions]
+            known = judged_before(options.folder, network, options.tunes)
+            if known is None and time.monotonic() >= until:
+                return _go_on(console)
+            judged[network] = known or judge_network(network, options.tunes, options.folder, rivals, terms)
     except (TuningError, ValueError, subprocess.CalledProcessError) as error:
         parser.error(str(error))
+    outcomes = [outcome for found in judged.values() for outcome in found.outcomes]
     right = sum(found.right for found in outcomes)
     console.print(table(outcomes))
     for busy in (False, True):
@@ -225,13 +259,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     console.print(f"within {WITHIN:.0%} of the best: {right} of {len(outcomes)}")
     written = {
         **origin(),
-        "terms": asdict(terms),
+        "terms": {network: asdict(found.terms) for network, found in judged.items()},
         "right": right,
         "tunes": [{**asdict(found), "right": found.right} for found in outcomes],
-        "races": raced,
+        "races": {network: [asdict(r) for r in found.repetitions] for network, found in judged.items()},
     }
     (options.out or options.folder / "small.json").write_text(json.dumps(written) + "\n")
     return 0 if right >= GOAL * len(outcomes) else 1
+
+
+def _go_on(console: Console) -> int:
+    console.print("the time is up: the same command goes on")
+    return 3
 
 
 if __name__ == "__main__":

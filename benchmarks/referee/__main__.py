@@ -3,6 +3,9 @@
 Prints a table and writes what was measured. The first compiled model is what ships; the others run beside it. The exit
 status is 1 when what ships is below 0.98 of a rival's speed beyond doubt, gives other numbers, or does not run, and 2
 when nothing can be judged.
+
+`--null openvino` races OpenVINO against itself, two processes of one file, and nobody else: how far from 1 the ratio of
+equals is on this machine, and how wide its interval. `--null collage` does so with the first compiled model.
 """
 
 from __future__ import annotations
@@ -84,15 +87,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add_terms(parser)
     parser.add_argument("--repetitions", type=int, default=3, help="each with fresh processes, inputs and order")
     parser.add_argument("--seed", type=int, default=0, help="of the first repetition; the others count on")
+    parser.add_argument("--null", choices=list(KINDS), help="race this one against itself, and nobody else")
     parser.add_argument("-o", "--out", type=Path)
     options = parser.parse_args(arguments)
     if missing := [str(path) for path in (options.model, *options.compiled) if not path.is_file()]:
         parser.error(f"no such file: {', '.join(missing)}")
+    if options.null == "collage" and not options.compiled:
+        parser.error("--null collage needs a compiled model")
     terms = terms_of(parser, options, range(options.seed, options.seed + options.repetitions))
-    ours = [Entry(f"collage {path.name}", "collage", path) for path in options.compiled]
-    if len({entry.name for entry in ours}) < len(ours):
-        ours = [Entry(f"collage {path}", "collage", path) for path in options.compiled]
-    rivals = [Entry(kind, kind, options.model) for kind in options.rivals.split(",") if kind]
+    rivals, ours = entrants(options)
     console = Console(width=None if sys.stdout.isatty() else 120)
     try:
         repetitions = race(options.model, [*rivals, *ours], terms, console.print)
@@ -103,6 +106,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.out:
         options.out.write_text(json.dumps(report(options.model, terms, repetitions, verdict), indent=1) + "\n")
     return 0 if verdict.passed else 1
+
+
+def entrants(options: argparse.Namespace) -> tuple[list[Entry], list[Entry]]:
+    """Rivals, and ours. Of a null race, both are the same."""
+    if options.null is not None:
+        file = options.compiled[0] if options.null == "collage" else options.model
+        once, again = (Entry(name, options.null, file) for name in (options.null, f"{options.null} again"))
+        return [once], [again]
+    ours = [Entry(f"collage {path.name}", "collage", path) for path in options.compiled]
+    if len({entry.name for entry in ours}) < len(ours):
+        ours = [Entry(f"collage {path}", "collage", path) for path in options.compiled]
+    return [Entry(kind, kind, options.model) for kind in options.rivals.split(",") if kind], ours
 
 
 def add_terms(parser: argparse.ArgumentParser) -> None:

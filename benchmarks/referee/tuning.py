@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 _ROOT = Path(__file__).resolve().parents[2]
+#: How the command says that a stage is done: `measuring: 655 in 2 min 45 s`.
+_STAGE = re.compile(
+    r"(?P<name>[a-z][a-z -]*)(?:: [0-9].*)? in (?:(?P<h>\d+) h )?(?:(?P<min>\d+) min ?)?(?:(?P<s>\d+) s)?"
+)
 
 
 class TuningError(Exception):
@@ -58,17 +63,21 @@ class Tuned:
         From start to end of the process: time to a plan.
     plan
         The plan's file, parsed.
+    stages
+        Stage -> seconds, of those that took a second or more, rounded, in order; a stage that came again is added up.
     """
 
     library: Path
     seconds: float
     plan: Mapping[str, Any]
+    stages: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def facts(self) -> dict[str, Any]:
         """What a report holds, JSON-ready."""
         return {
             "seconds": round(self.seconds, 1),
+            "stages": dict(self.stages),
             "choice": self.plan.get("choice"),
             "ships": ships(self.plan),
             "estimator": self.plan.get("estimator"),
@@ -92,6 +101,16 @@ def contest(plan: Mapping[str, Any]) -> dict[str, Any]:
     final = [c for c in confirmation.get("rivals", []) if c.get("fresh")]
     told = {c["name"]: {"seconds": c["latency"]["seconds"], "ratio": c.get("ratio")} for c in final}
     return {"disturbed": confirmation.get("disturbed", 0.0), "final": told}
+
+
+def stages_of(progress: str) -> dict[str, int]:
+    """Seconds of each stage, from what the command wrote of its progress."""
+    found: dict[str, int] = {}
+    for line in progress.splitlines():
+        if stage := _STAGE.fullmatch(line.strip()):
+            hours, minutes, seconds = (int(stage[unit] or 0) for unit in ("h", "min", "s"))
+            found[stage["name"]] = found.get(stage["name"], 0) + 3600 * hours + 60 * minutes + seconds
+    return found
 
 
 def tune(
@@ -136,4 +155,4 @@ def tune(
     if done.returncode:
         last = (done.stderr.strip() or done.stdout.strip()).splitlines()[-5:]
         raise TuningError(f"tuning {model.name} ended with status {done.returncode}: {' | '.join(last)}")
-    return Tuned(library, seconds, json.loads(plan.read_text()))
+    return Tuned(library, seconds, json.loads(plan.read_text()), stages_of(done.stderr))

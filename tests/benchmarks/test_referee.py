@@ -224,3 +224,30 @@ def test_rivals_are_those_that_are_installed(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setitem(sys.modules, "torch", None)
     monkeypatch.setattr("benchmarks.referee.__main__.find_spec", lambda name: None if name == "torch" else name)
     assert "torch.compile" not in installed() and "openvino-default" in installed()
+
+
+def test_a_null_race_is_of_one_engine_and_its_double(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The double takes the place of what ships, so that a slower one is a false alarm."""
+    asked: list[Sequence[Entry]] = []
+
+    def raced(model: Path, entries: Sequence[Entry], *_: object) -> list[Repetition]:
+        asked.append(entries)
+        once, again = (entry.name for entry in entries)
+        return [repetition(**{once: FAST, again: FAST})]
+
+    monkeypatch.setattr("benchmarks.referee.__main__.race", raced)
+    model, ships, report = relu_file(tmp_path), tmp_path / "ships.so", tmp_path / "report.json"
+    ships.touch()
+    assert main([str(model), str(ships), "--null", "openvino", "-o", str(report)]) == 0
+    assert main([str(model), str(ships), "--null", "collage"]) == 0
+    assert [[(e.name, e.kind, e.file) for e in entries] for entries in asked] == [
+        [("openvino", "openvino", model), ("openvino again", "openvino", model)],
+        [("collage", "collage", ships), ("collage again", "collage", ships)],
+    ]
+    found = json.loads(report.read_text())["verdict"]
+    assert found["ships"] == "openvino again" and found["standings"]["openvino again"]["speedup"]["median"] == 1.0
+    with pytest.raises(SystemExit):
+        main([str(model), "--null", "collage"])
+    assert "needs a compiled model" in capsys.readouterr().err

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,9 +16,11 @@ import pytest
 from benchmarks import small_networks, time_to_plan
 from benchmarks.referee import suite, tuning
 from benchmarks.referee.intervals import Interval
-from benchmarks.referee.race import Repetition
+from benchmarks.referee.process import Entry
+from benchmarks.referee.race import Repetition, Terms
 from benchmarks.referee.tuning import Checkout, Tuned, TuningError, contest, ships, tune
 from benchmarks.workloads import build
+from collage.cli import progress_bar
 
 PLAN = {
     "choice": "collage",
@@ -236,3 +240,58 @@ def test_what_was_timed_is_not_timed_again(
     assert asked == ["unet.onnx"] and "| unet | 120 | 1000 (tvm, onednn) |" in capsys.readouterr().out
     with pytest.raises(SystemExit):
         time_to_plan.main(["unet", *folder, "--checkout", str(tmp_path)])
+
+
+def test_thirty_tunes_go_on_where_the_time_was_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is tuned once and each network judged once, over however many runs."""
+    done: list[str] = []
+    now = [0.0]
+
+    def tuned(network: str, number: int, folder: Path, options: Sequence[str]) -> None:
+        done.append(f"{network} {number}")
+        now[0] += 60.0
+        small_networks.facts_file(folder, network, number).write_text('{"busy": false, "seconds": 60.0}')
+        (folder / f"{network}.{number}.plan.json").write_text(json.dumps(PLAN))
+        (folder / f"{network}.single").mkdir(exist_ok=True)
+
+    def race(model: Path, entries: Sequence[Entry], terms: Terms) -> list[Repetition]:
+        done.append(f"{model.stem} raced")
+        found = raced(**{entry.name: [1.0] * 6 for entry in entries})
+        found.errors["openvino"] = float("inf")
+        return [found]
+
+    monkeypatch.setattr(small_networks, "tune_once", tuned)
+    monkeypatch.setattr(small_networks, "race", race)
+    monkeypatch.setattr(small_networks, "build", lambda name: build("tiny_mobilenet"))
+    monkeypatch.setattr(small_networks, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    command = ["bert_tiny", "tiny_inception", "--tunes", "2", "--folder", str(tmp_path), "--rivals", "openvino"]
+    statuses = [small_networks.main([*command, "--minutes", "1.5"]) for _ in range(3)]
+    assert statuses == [3, 3, 0]
+    each = [[f"{name} 0", f"{name} 1", f"{name} raced"] for name in ("bert_tiny", "tiny_inception")]
+    assert done == [work for network in each for work in network]
+    assert json.loads((tmp_path / "small.json").read_text())["right"] == 4
+
+
+def test_the_stages_of_a_tune_are_read_from_its_progress(capsys: pytest.CaptureFixture[str]) -> None:
+    now = [0.0]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(progress_bar, "time", SimpleNamespace(monotonic=lambda: now[0]))
+        told = progress_bar.ProgressBar(sys.stderr)
+        for stage, total, done, seconds in (
+            ("measuring transitions", 15, 15, 47),
+            ("measuring", 70, 70, 20),
+            ("enumerating candidates", None, 0, 0.1),
+            ("measuring", 655, 600, 145),
+            ("running plans end to end", None, 0, 3725),
+        ):
+            told.stage(stage, total)
+            told.step("conv2d in 3 s", done)
+            told.note("no measuring in 9 s")
+            now[0] += seconds
+        told.stage("compiling")
+        told.close()
+    written = capsys.readouterr().err
+    assert "measuring: 600 of 655 in 2 min 25 s" in written
+    found = {"measuring transitions": 47, "measuring": 165, "running plans end to end": 3720}
+    assert tuning.stages_of(written) == found
+    assert Tuned(Path("m.so"), 1.0, PLAN, found).facts["stages"] == found
