@@ -63,8 +63,11 @@ class ActiveEstimator(CostEstimator):
         between 0 and 1. Without effect on a searcher that does not ask for bounds.
     least
         How many workloads may be measured whatever the share; a small network is measured entirely.
+    most
+        How many workloads may be measured by the share; None for no limit. What the model knows nothing of is measured
+        besides.
     measurements
-        How many workloads may be measured at most; None for no limit but `share`.
+        How many workloads may be measured at most; None for no limit but `share` and `most`.
     seconds
         That measuring may take; looked at between batches. None for no limit.
     widening
@@ -95,6 +98,7 @@ class ActiveEstimator(CostEstimator):
         protocol: Protocol | None = None,
         share: float = 0.2,
         least: int = 0,
+        most: int | None = None,
         measurements: int | None = None,
         seconds: float | None = None,
         widening: float = 1.0,
@@ -108,6 +112,7 @@ class ActiveEstimator(CostEstimator):
         self.protocol: Protocol | None = protocol
         self.share = share
         self.least = least
+        self.most = most
         self.measurements = measurements
         self.seconds = seconds
         self.widening = widening
@@ -265,7 +270,7 @@ class ActiveEstimator(CostEstimator):
     def _limit(self) -> float:
         offered = self.budget_.offered
         share = max(math.floor(self.share * len(offered)), self.least) if offered else math.inf
-        return min(share, self._most())
+        return min(share, math.inf if self.most is None else self.most, self._most())
 
     def _most(self) -> float:
         """Measurements at most, also of what the model knows nothing of, which no share limits."""

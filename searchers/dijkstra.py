@@ -61,6 +61,9 @@ class DijkstraSearcher(Searcher):
     max_share
         Only for lazy costing without intervals: once a cover is found at the margin, the margin is widened until this
         share of the distinct workloads is costed.
+    tolerance
+        Only for lazy costing with intervals: candidates are not costed if they could make the best costed cover cheaper
+        by no more than this share. Measurements do not repeat more exactly. 0 costs all that could be cheaper at all.
     """
 
     def __init__(
@@ -70,12 +73,14 @@ class DijkstraSearcher(Searcher):
         costing: Literal["auto", "eager", "lazy"] = "auto",
         bound_margin: float = 0.15,
         max_share: float = 0.5,
+        tolerance: float = 0.01,
     ) -> None:
         self.time_limit_s = time_limit_s
         self.max_states = max_states
         self.costing = costing
         self.bound_margin = bound_margin
         self.max_share = max_share
+        self.tolerance = tolerance
 
     def search(self, problem: SearchProblem) -> Partitioning:
         if self.costing not in ("auto", "eager", "lazy"):
@@ -127,11 +132,13 @@ class DijkstraSearcher(Searcher):
         """
         budget = self._budget(problem)
         todo: list[CandidatePartition] = []
+        path: list[CandidatePartition] = []
         late: Partitioning | None = None
         while True:
             began = time.monotonic()
             if todo:
                 costs.cost(todo)
+                costs.pay(path)
             else:
                 costs.start()
             # The time limit is for searching, the problem's budget for all.
@@ -146,17 +153,20 @@ class DijkstraSearcher(Searcher):
             objective = make_objective(problem, costs.candidates, weights)
             moves = make_moves(problem.graph, objective)
             outcome = LayeredSearch(moves, budget, problem.progress).run()
-            todo = costs.batch(objective.candidates[i] for i in outcome.chosen)
-            if not todo:
+            path = [objective.candidates[i] for i in outcome.chosen]
+            todo = costs.batch(path)
+            if not todo or _tolerates(costs, objective, outcome):
                 break
         proven: float | None = None
         if late is not None:
             found = late
         else:
-            found = self._answer(problem, objective, moves, outcome)
-            proven = found.lower_bound if costs.proven else None
-            if outcome.exact and self._look_further(problem, costs, budget):
-                found = self._best_costed(problem, costs, budget) or found
+            costs.pay(path)
+            answer = None if todo else self._answer(problem, objective, moves, outcome)
+            proven = answer.lower_bound if answer is not None and costs.proven else None
+            further = outcome.exact and self._look_further(problem, costs, budget)
+            best = self._best_costed(problem, costs, budget) if answer is None or further else None
+            found = best or answer or self._answer(problem, objective, moves, outcome)
         if proven is None:
             proven = _proven_bound(problem, costs)
         bound = proven if found.cost.is_unknown else min(proven, found.cost.seconds)
@@ -168,7 +178,7 @@ class DijkstraSearcher(Searcher):
             return None
         predicted = PredictedBounds.of(problem)
         if predicted is not None:
-            return LazyCosts(problem, predicted, max_share=1.0)
+            return LazyCosts(problem, predicted, max_share=1.0, tolerance=self.tolerance)
         if self.costing == "auto":
             return None
         return LazyCosts(problem, LearnedBounds(problem, self.bound_margin), self.max_share)
@@ -194,11 +204,13 @@ class DijkstraSearcher(Searcher):
         while not budget.spent:
             objective = make_objective(problem, costs.candidates, costs.weights())
             outcome = LayeredSearch(make_moves(problem.graph, objective), effort).run()
-            todo = costs.batch((objective.candidates[i] for i in outcome.chosen), limited=True)
-            if not todo:
+            path = [objective.candidates[i] for i in outcome.chosen]
+            todo = costs.batch(path, limited=True)
+            if not todo or _tolerates(costs, objective, outcome):
                 return outcome.exact and costs.unlimited
             began = time.monotonic()
             costs.cost(todo)
+            costs.pay(path)
             budget.deadline += time.monotonic() - began
         return False
 
@@ -256,6 +268,11 @@ class DijkstraSearcher(Searcher):
                 f"the search budget was spent after {outcome.expanded} states: this is the best cover found yet{gap}"
             )
         return notes
+
+
+def _tolerates(costs: LazyCosts, objective: Objective, outcome: Outcome) -> bool:
+    """Whether the best path, of what is costed and what may be, is no better than one that is costed."""
+    return outcome.value is not None and not objective.unknown and costs.tolerates(objective.seconds(outcome.value))
 
 
 def _proven_bound(problem: SearchProblem, costs: LazyCosts) -> float:

@@ -118,7 +118,7 @@ EFFORTS: Mapping[str, Effort] = MappingProxyType(
                 correction_rounds=1,
                 race_rounds=20,
                 final_rounds=12,
-                parameters=_frozen(active={"share": 0.25, "least": 120}),
+                parameters=_frozen(active={"share": 0.25, "least": 120, "most": 300}),
             ),
             Effort("thorough", ("measured",), correction_rounds=3, race_rounds=60, final_rounds=31),
         )

@@ -35,20 +35,31 @@ class LazyCosts:
         For what is not.
     max_share
         Up to which share of the distinct workloads are costed with bounds that were widened.
+    tolerance
+        What is cheaper by no more than this share is not looked for; 0 looks for everything.
 
     Attributes
     ----------
     candidates
         Of the problem, in its order.
+    best
+        Seconds of the cheapest path that was costed entirely.
     rounds
         Batches that were costed.
     """
 
-    def __init__(self, problem: SearchProblem, bounds: CostBounds, max_share: float = 0.0) -> None:
+    def __init__(
+        self, problem: SearchProblem, bounds: CostBounds, max_share: float = 0.0, tolerance: float = 0.0
+    ) -> None:
         if not 0 <= max_share <= 1:
             raise ValueError(f"the share of workloads to be costed is between 0 and 1, not {max_share}")
+        if not 0 <= tolerance < math.inf:
+            raise ValueError(f"the tolerance of lazy costing is a share of at least 0, not {tolerance}")
         self.candidates: Sequence[CandidatePartition] = list(problem.candidates)
         self.rounds = 0
+        self.best = math.inf
+        self._tolerance = tolerance
+        self._tolerated = False
         self._problem = problem
         self._bounds = bounds
         self._members: dict[Hashable, list[CandidatePartition]] = {}
@@ -78,6 +89,19 @@ class LazyCosts:
         self._known.update(costs)
         self._costed.update(keys)
         self._bounds.learn(costs)
+
+    def pay(self, path: Sequence[CandidatePartition]) -> None:
+        """Take notice of what a path costs, where all of it is costed."""
+        known = [Cost.zero() if c.backend == HOST else self._known.get(c, _NOT_COSTED) for c in path]
+        if all(cost.is_finite and not cost.is_predicted for cost in known):
+            seconds = sum(cost.seconds for cost in known) + self._problem.transition_total(path)
+            self.best = min(self.best, seconds)
+
+    def tolerates(self, seconds: float) -> bool:
+        """Whether a path of this weight is not worth costing: one that is costed takes hardly longer than it may."""
+        found = self._tolerance > 0 and self.best <= (1.0 + self._tolerance) * seconds
+        self._tolerated = self._tolerated or found
+        return found
 
     def uncosted(self, candidates: Iterable[CandidatePartition]) -> list[CandidatePartition]:
         return [c for c in candidates if c.backend != HOST and c not in self._known]
@@ -130,9 +154,11 @@ class LazyCosts:
 
     def notes(self) -> list[str]:
         """How much was costed, and on what assumption that was enough."""
+        within = f"; what is cheaper by up to {self._tolerance:.0%} was not looked for" if self._tolerated else ""
         return [
             f"costed lazily, in {self.rounds} rounds: {len(self._known)} of {len(self._key)} candidates, "
             f"{len(self._costed)} of {len(self._members)} distinct workloads; {self._bounds.assumption}"
+            f"{within}"
         ]
 
     def _weights(self, otherwise: Callable[[CandidatePartition], Cost]) -> list[Cost]:

@@ -54,7 +54,7 @@ def test_intervals_are_widened_in_the_logarithm(model: CostModel, records: list[
     assert math.log(wide[1] / wide[0]) == pytest.approx(2 * math.log(narrow[1] / narrow[0]))
 
 
-@pytest.mark.parametrize("options", [{"share": 0.3}, {"measurements": 3}])
+@pytest.mark.parametrize("options", [{"share": 0.3}, {"measurements": 3}, {"most": 3}, {"most": 3, "least": 5}])
 def test_when_the_budget_is_spent_costs_are_predicted(
     model: CostModel, records: list[Record], options: dict[str, Any]
 ) -> None:

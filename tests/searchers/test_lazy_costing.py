@@ -307,7 +307,7 @@ def test_intervals_that_hold_give_the_eager_cost(seed: int) -> None:
         (0.8 * true[c].seconds, 1.25 * true[c].seconds) if true[c].is_finite else (0.0, float("inf")) for c in asked
     ]
     batches = watched(problem)
-    found = DijkstraSearcher().search(problem)
+    found = DijkstraSearcher(tolerance=0.0).search(problem)
     assert found.cost == DijkstraSearcher().search(given_.problem()).cost
     assert is_lower_bound(given_.problem(), found.lower_bound) and batches
 
@@ -334,9 +334,7 @@ def test_learning_from_one_candidate_lifts_no_bound_over_the_interval_of_another
     assert found.cost.seconds == pytest.approx(6.4) and "inside its predicted interval" in found.notes[-1]
 
 
-@settings(max_examples=100, deadline=None)
-@given(st.integers(0, 10**6), st.integers(0, 10**6), st.sampled_from([1.5, 3.0, 8.0]))
-def test_costs_anywhere_inside_their_intervals_give_the_eager_cost(seed: int, widths: int, widest: float) -> None:
+def inside_intervals(seed: int, widths: int, widest: float) -> tuple[Given, SearchProblem]:
     """Errors of one backend may all have one sign, so that what is learned misleads; some intervals say nothing."""
     rng = random.Random(widths)
     start = random_given(seed, size=10)
@@ -350,9 +348,47 @@ def test_costs_anywhere_inside_their_intervals_give_the_eager_cost(seed: int, wi
         below, above = widest ** (rng.random() * lean[c.backend]), widest ** (rng.random() * (1 - lean[c.backend]))
         bounded = cost.is_finite and rng.random() < 0.9
         intervals[c] = (cost.seconds / below, cost.seconds * above) if bounded else (0.0, float("inf"))
-    found = DijkstraSearcher().search(with_intervals(given_, intervals))
+    return given_, with_intervals(given_, intervals)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 10**6), st.integers(0, 10**6), st.sampled_from([1.5, 3.0, 8.0]))
+def test_costs_anywhere_inside_their_intervals_give_the_eager_cost(seed: int, widths: int, widest: float) -> None:
+    given_, problem = inside_intervals(seed, widths, widest)
+    found = DijkstraSearcher(tolerance=0.0).search(problem)
     assert found.cost == DijkstraSearcher().search(given_.problem()).cost
     assert is_lower_bound(given_.problem(), found.lower_bound)
+    assert "not looked for" not in found.notes[-1]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**6), st.integers(0, 10**6), st.sampled_from([1.5, 8.0]), st.sampled_from([0.01, 0.1, 0.5]))
+def test_with_a_tolerance_no_cover_is_cheaper_by_more(seed: int, widths: int, widest: float, tolerance: float) -> None:
+    """And what was not looked for is told where the answer is not the best."""
+    given_, problem = inside_intervals(seed, widths, widest)
+    found = DijkstraSearcher(tolerance=tolerance).search(problem)
+    best = DijkstraSearcher().search(given_.problem()).cost
+    assert found.cost.seconds <= (1 + tolerance) * best.seconds * (1 + 1e-9)
+    assert found.cost == best or f"cheaper by up to {tolerance:.0%}" in found.notes[-1]
+    assert is_lower_bound(given_.problem(), found.lower_bound)
+
+
+def test_what_gains_less_than_the_tolerance_is_not_costed() -> None:
+    """Every node has a twin that may take a tenth less, and does not."""
+    graph = graph_of([[], *([i - 1] for i in range(1, 8))])
+    costs: dict[CandidatePartition, Cost | float] = {}
+    intervals: dict[CandidatePartition, tuple[float, float]] = {}
+    for node in range(8):
+        for backend, low in (("x", 1.0), ("y", 0.9)):
+            each = candidate(graph, backend, [node])
+            costs[each], intervals[each] = 1.0, (low, 1.1)
+    asked = {}
+    for tolerance in (0.0, 0.2):
+        problem = with_intervals(Given(graph, costs, {}, {"x": 1, "y": 2}), intervals)
+        batches = watched(problem)
+        assert DijkstraSearcher(tolerance=tolerance).search(problem).cost.seconds == 8.0
+        asked[tolerance] = sum(map(len, batches))
+    assert asked == {0.0: 16, 0.2: 8}
 
 
 def test_without_bounds_auto_is_eager() -> None:
