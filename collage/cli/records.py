@@ -47,6 +47,34 @@ def stats(records: Records = None, verbose: Verbose = False) -> None:
             print(f"  {title:8} {name or 'unknown':40} {count:8,}")
 
 
+@app.command("report")
+@guarded
+def report(
+    output: Annotated[
+        Path, typer.Option("-o", "--output", metavar="FILE.html", help="The page to write.", show_default=False)
+    ],
+    source: Annotated[
+        str | None,
+        typer.Argument(metavar="[PATH|URL]", help="The database, or a benchmark log.  [default: --records]"),
+    ] = None,
+    records: Records = None,
+    verbose: Verbose = False,
+) -> None:
+    """Write a web page: what there are records of, how far repetitions agree, what failed, what disturbed sessions."""
+    from collage.records import default_path, read_observations
+    from collage.records.places import place_of
+    from collage.report.html import write_sections
+    from collage.report.records_overview import overview
+    from collage.report.records_page import headline, sections
+
+    wanted = source or records or str(default_path())
+    require_writable({"-o": output}, {"the records": file_of(wanted)})
+    found = overview(read_observations(wanted))
+    lines = headline(found)
+    write_sections(lines, sections(found), output, Path(place_of(wanted, 0.0).name.partition("?")[0]).name)
+    print("\n".join([*lines, f"Wrote {output}"]))
+
+
 @app.command("list")
 @guarded
 def list_records(

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from collage.cli.exits import guarded
-from collage.cli.options import Verbose, file_of, require_writable
+from collage.cli.options import Html, Verbose, file_of, require_writable
 
 if TYPE_CHECKING:
-    from collage.cost.estimator import Configurations, CostEstimator, ErrorRow, TrainedModel
+    from collage.cost.estimator import Configurations, CostEstimator, TrainedModel
     from collage.records import Record
 
 
@@ -59,15 +59,20 @@ def train(
             show_default=False,
         ),
     ] = None,
+    report: Html = None,
     verbose: Verbose = False,
 ) -> None:
     """Learn to predict latencies from benchmark logs, for prediction-only partitioning."""
     from collage import plugins
     from collage.cost.estimator import Trainable
     from collage.errors import PluginError
+    from collage.report.html import write_sections
+    from collage.report.training import error_lines, headline, sections
 
     inputs = {f"LOG {number}": file_of(log) for number, log in enumerate([*logs, *(designed or [])], 1)}
-    require_writable({"-o": output}, {name: path for name, path in inputs.items() if path != output})
+    require_writable(
+        {"-o": output, "--report": report}, {name: path for name, path in inputs.items() if path != output}
+    )
     if output.resolve() in {path.resolve() for path in inputs.values() if path is not None}:
         raise typer.BadParameter(f"{output} would overwrite a log", param_hint="-o")
     if configurations not in ("newest", "all"):
@@ -93,10 +98,14 @@ def train(
         print(f"Errors on networks left out in turn ({found.networks} networks, {found.rows[0].count:,} records)")
     else:
         print(f"Errors on records left out in turn ({found.rows[0].count:,} records)")
-    for line in _table(found.rows):
-        print(line)
+    lines = error_lines(found)
+    print("\n".join(lines))
     model.save(output)
     print(f"Wrote {output}")
+    if report is not None:
+        about = sections(found, plugins.names("backends"))
+        write_sections(headline(found), about, report, output.name, "\n".join(lines))
+        print(f"Wrote {report}")
 
 
 def _records(logs: Sequence[str]) -> list[Record]:
@@ -111,14 +120,3 @@ def _records(logs: Sequence[str]) -> list[Record]:
             raise RecordsError(f"{path}: there is no such log or records database")
         result.extend(read_records(log, lambda torn: print(f"warning: {torn}", file=sys.stderr)))
     return result
-
-
-def _table(rows: Sequence[ErrorRow]) -> list[str]:
-    """The lines of the table of errors."""
-    lines = [f"{'':14}{'records':>8}{'MAPE':>8}{'<=10%':>8}{'<=20%':>8}{'Spearman':>10}{'coverage':>10}"]
-    for row in rows:
-        rank = "-" if row.spearman != row.spearman else f"{row.spearman:.3f}"
-        lines.append(
-            f"{row.name:14}{row.count:8,}{row.mape:8.1%}{row.within_10:8.0%}{row.within_20:8.0%}{rank:>10}{row.coverage:10.1%}"
-        )
-    return lines

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from collage.cost.cost import Cost
 from collage.deployed.race import Race
+from collage.deployed.timeline import TimedCall
 from collage.measure.sequential import quantile_ratio, ratio
 from collage.measure.statistics import TIE, Summary
 
@@ -44,6 +45,9 @@ class Contestant(msgspec.Struct, frozen=True):
         watched, or when the plan is TVM's own.
     launch_seconds
         What the host takes to issue each of them, on an accelerator; () elsewhere.
+    timeline
+        When each of them, and what else is called, begins and ends in a call, of the plan that ships; () where that was
+        not watched.
     percentile
         Seconds: the 95th percentile of its calls; None where it was not run often.
     quiet
@@ -59,6 +63,7 @@ class Contestant(msgspec.Struct, frozen=True):
     ratio: Ratio | None = None
     partition_seconds: tuple[float, ...] = ()
     launch_seconds: tuple[float, ...] = ()
+    timeline: tuple[TimedCall, ...] = ()
     percentile: float | None = None
     quiet: tuple[float, float] | None = None
     rival: bool = False

@@ -24,6 +24,7 @@ from collage.cost.cost import Cost
 from collage.deployed.messages import Watched
 from collage.deployed.plan_runner import Entrant, Placement, PlanRunner, partition_seconds
 from collage.deployed.rivals import Rival
+from collage.deployed.timeline import TimedCall, timeline
 from collage.errors import CollageError
 from collage.graph.candidates import HOST
 from collage.graph.index_set import IndexSet
@@ -55,13 +56,23 @@ class Trial(msgspec.Struct, frozen=True):
     ----------
     latency
         Of one call, on the machine as fast as it was in the first trial; Invalid or Unknown when it is out.
-    partition_seconds, launch_seconds
+    partition_seconds, launch_seconds, timeline
         As of `Contestant`, on the machine as fast as it was in the first trial.
     """
 
     latency: Cost
     partition_seconds: tuple[float, ...] = ()
     launch_seconds: tuple[float, ...] = ()
+    timeline: tuple[TimedCall, ...] = ()
+
+    def scaled(self, factor: float) -> Trial:
+        """With what was watched as on a machine that takes so many times as long."""
+        return replace(
+            self,
+            partition_seconds=tuple(seconds * factor for seconds in self.partition_seconds),
+            launch_seconds=tuple(seconds * factor for seconds in self.launch_seconds),
+            timeline=tuple(call.scaled(factor) for call in self.timeline),
+        )
 
 
 class _Anchor(NamedTuple):
@@ -174,7 +185,11 @@ class Contest:
             trial = trials[name]
             own = found.get(representative, Contestant(name, trial.latency))
             found[name] = replace(
-                own, name=name, partition_seconds=trial.partition_seconds, launch_seconds=trial.launch_seconds
+                own,
+                name=name,
+                partition_seconds=trial.partition_seconds,
+                launch_seconds=trial.launch_seconds,
+                timeline=trial.timeline if name == confirmation.shipped else (),
             )
         return replace(confirmation, contestants=tuple(found.values()))
 
@@ -236,24 +251,28 @@ class Contest:
                 continue
             spread = Summary.of(race.latencies(name)).spread
             cost = Cost(medians[name] * scale, spread * scale, sum(map(len, race.samples[name])))
-            parts, launches = self._watched(name, placement, medians[name], min(medians.values()))
-            found[name] = Trial(cost, tuple(s * scale for s in parts), tuple(s * scale for s in launches))
+            watched = self._watched(name, placement, medians[name], min(medians.values()))
+            found[name] = replace(watched.scaled(scale), latency=cost)
         return found
 
-    def _watched(
-        self, name: str, placement: Placement, latency: float, fastest: float
-    ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Seconds of its partitions, and to issue them; a single long one is the whole. () of TVM's own build, and of
-        what is too slow to teach anything.
+    def _watched(self, name: str, placement: Placement, latency: float, fastest: float) -> Trial:
+        """What its partitions take; a single long one is the whole. Nothing of TVM's own build, and of what is too slow
+        to teach anything.
         """
+        nothing = Trial(Cost.unknown())
         if placement is None or latency > _WATCHED * fastest:
-            return (), ()
+            return nothing
         on_one_device = {backend.device for backend in self.backends} == {"cpu"}
         if on_one_device and _partitions(placement) == 1 and latency > _LONG_S:
-            return (latency,), ()
+            return replace(nothing, partition_seconds=(latency,))
         self.runner.reporter.step(f"watching {name}", 0)
         watched = self.runner.watch(placement) or Watched((), ())
-        return partition_seconds(watched.parts, placement), partition_seconds(watched.launches, placement)
+        return replace(
+            nothing,
+            partition_seconds=partition_seconds(watched.parts, placement),
+            launch_seconds=partition_seconds(watched.launches, placement),
+            timeline=timeline(watched.calls, int(_partitions(placement))),
+        )
 
     def _recalled(self, entrants: Mapping[str, Entrant]) -> Confirmation | None:
         """The contest from the records, where all of it is there."""

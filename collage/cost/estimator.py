@@ -7,13 +7,14 @@ class ByOperatorCount(CostEstimator):
 
 from __future__ import annotations
 
+import math
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
@@ -263,6 +264,43 @@ class ErrorRow:
 
 
 @dataclass(frozen=True)
+class Prediction:
+    """What a model predicts of a record when the record's network is left out.
+
+    Attributes
+    ----------
+    name
+        A backend, or a variant of it that is learned apart.
+    network
+        Number of the group of records that was left out together; -1 for designed blocks.
+    record
+        What was measured.
+    seconds
+        Its latency, as the model takes it.
+    predicted, low, high
+        Seconds: the prediction, and the ends of its interval.
+    """
+
+    name: str
+    network: int
+    record: Record
+    seconds: float
+    predicted: float
+    low: float
+    high: float
+
+
+class Calibrated(NamedTuple):
+    """Intervals of a nominal coverage, and the share of latencies of networks left out that they hold; `name` is a
+    backend's, or "all".
+    """
+
+    name: str
+    nominal: float
+    observed: float
+
+
+@dataclass(frozen=True)
 class ErrorReport:
     """Cross-validated errors of a model.
 
@@ -272,10 +310,22 @@ class ErrorReport:
         All records, then those of each backend, then those of each operator class.
     networks
         Number of groups of records that were left out in turn.
+    coverage
+        Share of latencies that intervals shall hold; NaN where that is not said.
+    predictions
+        Of each record; () where they are not kept.
+    calibration
+        Of several nominal coverages; () where that is not known.
+    unseen
+        Where -> the operators of which there are no records there.
     """
 
     rows: tuple[ErrorRow, ...]
     networks: int
+    coverage: float = math.nan
+    predictions: tuple[Prediction, ...] = ()
+    calibration: tuple[Calibrated, ...] = ()
+    unseen: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
 
 
 def by_device(workloads: Iterable[Workload]) -> list[list[Workload]]:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 #: Symbols of a network's calls, in order, and seconds.
 Parts = tuple[tuple[str, float], ...]
+#: The same calls: symbol, and seconds from the beginning of the first one to the beginning and to the end of each.
+Calls = tuple[tuple[str, float, float], ...]
 #: The kind of contestant that is a file which Collage exported; all others are names of rivals.
 COMPILED = "collage"
 
@@ -99,11 +101,12 @@ class Samples:
 @dataclass(frozen=True)
 class Watched:
     """Median seconds of each call, to the beginning of the next one, and on an accelerator what the host took to issue
-    it.
+    it; and when each of them begins and ends.
     """
 
     parts: Parts
     launches: Parts
+    calls: Calls = ()
 
 
 @dataclass(frozen=True)

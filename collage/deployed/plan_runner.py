@@ -24,6 +24,7 @@ from collage.deployed.messages import COMPILED, Load, Run, Watched
 from collage.deployed.protocol import EndToEnd
 from collage.deployed.race import Judge, Race, everybody, race
 from collage.deployed.rivals import Rival
+from collage.deployed.timeline import PARTITION
 from collage.errors import CollageError
 from collage.graph.candidates import HOST, CandidatePartition
 from collage.graph.dataflow_graph import DataflowGraph
@@ -34,8 +35,6 @@ from collage.measure.rounding import rounding_tolerance
 from collage.measure.watching import COPY, Parts
 from collage.progress import Reporter
 
-#: How the names of partitions begin (`collage.compile.rewrite.apply`).
-_PARTITION = "collage_"
 #: Memory that is left alone, as a multiple of what the largest contestant holds.
 _RESERVE = 1.5
 #: Bytes that a contestant holds before any was loaded: so many, and a multiple of its file's size.
@@ -242,7 +241,7 @@ def partition_seconds(parts: Parts, placement: Sequence[CandidatePartition]) -> 
     seconds: list[float] = []
     early = 0.0
     for symbol, elapsed in parts:
-        if symbol.startswith(_PARTITION):
+        if symbol.startswith(PARTITION):
             seconds.append(elapsed)
         elif symbol == COPY:
             continue

@@ -19,6 +19,8 @@ from collage.runtime.devices import device_of, upload
 #: The calls of a virtual machine in their order: symbol, and median seconds from its beginning to the next one's (of
 #: the last one, to its end).
 Parts = tuple[tuple[str, float], ...]
+#: The same calls: symbol, and median seconds from the beginning of the first one to the beginning and the end of each.
+Calls = tuple[tuple[str, float, float], ...]
 #: What it calls for a copy to another device.
 COPY = "vm.builtin.to_device"
 #: What TVM's virtual machine calls for a run of calls that is a CUDA graph (`relax.transform.RewriteCUDAGraph`).
@@ -51,8 +53,10 @@ class WatchedModel:
 
 
 @contextmanager
-def watched_model(path: str, inputs: Sequence[str], device: str) -> Iterator[Callable[[int], tuple[Parts, Parts]]]:
-    """A function that runs an exported model so often, and gives `parts_of` and `launches_of` of the runs.
+def watched_model(
+    path: str, inputs: Sequence[str], device: str
+) -> Iterator[Callable[[int], tuple[Parts, Parts, Calls]]]:
+    """A function that runs an exported model so often, and gives `parts_of`, `launches_of` and `calls_of` of the runs.
 
     Parameters
     ----------
@@ -70,9 +74,9 @@ def watched_model(path: str, inputs: Sequence[str], device: str) -> Iterator[Cal
     watched = WatchedModel(module, arguments, found)
     watched.call_watched()
 
-    def run(runs: int) -> tuple[Parts, Parts]:
+    def run(runs: int) -> tuple[Parts, Parts, Calls]:
         calls = [clock.watch_once(watched) for _ in range(runs)]
-        return parts_of(calls), launches_of(calls)
+        return parts_of(calls), launches_of(calls), calls_of(calls)
 
     yield run
 
@@ -81,7 +85,7 @@ def parts_of(watched: Sequence[Sequence[Span]]) -> Parts:
     """What each call of a network took: median seconds from its beginning to that of the next call, so that what the
     virtual machine does in between is counted with the call before it.
     """
-    if not watched or len({tuple(span.symbol for span in run) for run in watched}) != 1 or not watched[0]:
+    if not _alike(watched):
         return ()
     ends = [[*(span.begin for span in run[1:]), run[-1].end] for run in watched]
     seconds = [
@@ -93,11 +97,25 @@ def parts_of(watched: Sequence[Sequence[Span]]) -> Parts:
 
 def launches_of(watched: Sequence[Sequence[Span]]) -> Parts:
     """What the host took to issue each call, median seconds; () where the host is what runs them."""
-    if not watched or len({tuple(span.symbol for span in run) for run in watched}) != 1:
+    if not _alike(watched):
         return ()
     seconds = np.median([[span.host for span in run] for run in watched], axis=0)
     symbols = [span.symbol for span in watched[0]]
     return tuple(zip(symbols, map(float, seconds), strict=True)) if seconds.any() else ()
+
+
+def calls_of(watched: Sequence[Sequence[Span]]) -> Calls:
+    """When each call began and ended, in the median of the runs."""
+    if not _alike(watched):
+        return ()
+    since = [[(span.begin - run[0].begin, span.end - run[0].begin) for span in run] for run in watched]
+    medians: list[list[float]] = np.median(since, axis=0).tolist()
+    return tuple((span.symbol, begin, end) for span, (begin, end) in zip(watched[0], medians, strict=True))
+
+
+def _alike(watched: Sequence[Sequence[Span]]) -> bool:
+    """Whether all runs made the same calls, one at least."""
+    return len({tuple(span.symbol for span in run) for run in watched}) == 1 and bool(watched[0])
 
 
 @contextmanager

@@ -51,6 +51,9 @@ def to_dict(data: PlanData) -> dict[str, Any]:
     for name in ("accuracy", "copies", "frontier", "ranges", "graph", "candidates"):
         if not fields[name]:
             del fields[name]
+    for contestant in (fields["confirmation"] or {}).get("rivals", ()):
+        if not contestant["timeline"]:
+            del contestant["timeline"]
     for partition in fields["partitions"]:
         if partition["precision"] == FLOAT32:
             del partition["precision"]

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from collage.report.difference import Difference, Moved
 from collage.report.facts import percent, shorten
+from collage.report.sections import Drawn, section, table
 
 FACTS = ("", "first", "second")
 MOVED = ("operators", "times", "first", "second", "ms", "measurement that changed")
@@ -37,6 +38,14 @@ def moved_rows(found: Difference, width: int = 40) -> list[tuple[str, ...]]:
             moved.measurement,
         )
         for moved in found.moved
+    ]
+
+
+def difference_sections(found: Difference) -> list[Drawn]:
+    """The sections of the page."""
+    return [
+        section("facts", "What differs in the whole", tables=[table(FACTS, found.facts)]),
+        section("moved", "What moved", tables=[table(MOVED, moved_rows(found, 160), [1])]),
     ]
 
 

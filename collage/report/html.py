@@ -1,7 +1,8 @@
-"""The summary of a plan as one web page that needs nothing from anywhere else.
+"""Reports as one web page each, which needs nothing from anywhere else.
 
-The page is a bundle of scripts and styles (its sources are in `page/`) with the plan as JSON. Names of networks and
-backends are data: the page shows them as text. Its policy lets the bundle run and no other script, and fetches nothing.
+The page is a bundle of scripts and styles (its sources are in `page/`) with what it shows as JSON: plans, or sections.
+Names of networks and backends are data: the page shows them as text. Its policy lets the bundle run and no other
+script, and fetches nothing.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from typing import Any
 from collage.errors import CollageError
 from collage.planned.data import PlanData
 from collage.report.difference import Difference
-from collage.report.difference_tables import FACTS, MOVED, difference_text, headline_of, moved_rows
+from collage.report.difference_tables import difference_sections, difference_text, headline_of
 from collage.report.page_data import page_data
+from collage.report.sections import Drawn
 from collage.report.summary import summarise
 
 _PAGE = """<!doctype html>
@@ -44,15 +46,25 @@ def write_html(plans: PlanData | Sequence[PlanData], path: Path, title: str) -> 
     _write(to_html(plans, title), path)
 
 
+def write_sections(headline: Sequence[str], sections: Sequence[Drawn], path: Path, title: str, text: str = "") -> None:
+    """Write a page of sections; raises as `write_html` does.
+
+    Parameters
+    ----------
+    headline
+        The first sentences.
+    sections
+        As `collage.report.sections` makes them.
+    text
+        For browsers without scripts; the headline where there is none.
+    """
+    data = {"title": title, "shapes": None, "plans": [], "headline": list(headline), "sections": list(sections)}
+    _write(_page(title, data, text or "\n".join(headline)), path)
+
+
 def write_difference(found: Difference, path: Path, title: str) -> None:
     """Write the page of what differs between two plans; raises as `write_html` does."""
-    tables = {
-        "headline": headline_of(found),
-        "facts": {"columns": FACTS, "rows": found.facts},
-        "moved": {"columns": MOVED, "rows": moved_rows(found, 160)},
-    }
-    data: dict[str, Any] = {"title": title, "shapes": None, "plans": [], "difference": tables}
-    _write(_page(title, data, difference_text(found)), path)
+    write_sections([headline_of(found)], difference_sections(found), path, title, difference_text(found))
 
 
 def _write(text: str, path: Path) -> None:

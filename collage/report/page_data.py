@@ -13,6 +13,7 @@ from collage.planned.data import PlanData
 from collage.planned.graph import PlannedGraph, nodes_of
 from collage.report.accuracy import FRONTIER_COLUMNS, accuracy_text, frontier_rows
 from collage.report.borders import borders
+from collage.report.calls import calls_of, inside_of
 from collage.report.facts import (
     COPY_COLUMNS,
     SHAPE_COLUMNS,
@@ -31,6 +32,7 @@ from collage.report.facts import (
 )
 from collage.report.headline import headline
 from collage.report.levels import tree
+from collage.report.predictions import predictions_of
 from collage.report.summary import ratio_texts, seconds_text, whole_lines
 
 
@@ -59,7 +61,8 @@ def plan_data(plan: PlanData) -> dict[str, Any]:
         f"network {plan.network[:12]}",
         "contest": _contest(plan),
         "rounds": _rounds(plan),
-        "calls": _calls(plan),
+        "calls": calls_of(plan),
+        "estimator": predictions_of(plan),
         "accuracy": None if plan.accuracy is None else accuracy_text(plan.accuracy),
         "frontier": _frontier(plan),
         "groups": _groups(plan),
@@ -114,27 +117,6 @@ def _rounds(plan: PlanData) -> list[dict[str, Any]]:
     ]
 
 
-def _calls(plan: PlanData) -> dict[str, Any] | None:
-    """One call: what each partition took inside the whole, one after another, and what is left of the latency."""
-    inside = _inside(plan)
-    if not inside or not plan.latency.is_finite:
-        return None
-    bars, at = [], 0.0
-    for number, seconds in inside.items():
-        bars.append({"partition": number, "start": _ms(at), "end": _ms(at + seconds)})
-        at += seconds
-    return {"bars": bars, "sum": _ms(at), "latency": _ms(plan.latency.seconds), "rest": _ms(plan.latency.seconds - at)}
-
-
-def _inside(plan: PlanData) -> dict[int, float]:
-    """Seconds of each partition, by number, in calls of the plan that ships; {} where that was not watched."""
-    if plan.confirmation is None:
-        return {}
-    seconds = plan.confirmation.of(plan.confirmation.shipped).partition_seconds
-    numbers = [number for number, p in enumerate(plan.partitions) if p.backend != HOST]
-    return dict(zip(numbers, seconds, strict=True)) if len(seconds) == len(numbers) else {}
-
-
 def _frontier(plan: PlanData) -> dict[str, Any] | None:
     if not plan.frontier:
         return None
@@ -181,7 +163,7 @@ def _groups(plan: PlanData) -> list[dict[str, Any]]:
 
 def _partitions(plan: PlanData) -> list[dict[str, Any]]:
     total = sum(p.cost.seconds for p in plan.partitions if p.backend != HOST)
-    inside = _inside(plan)
+    inside = inside_of(plan)
     crossed = borders(plan)
     return [
         {

@@ -13,6 +13,9 @@ from __future__ import annotations
 
 import numpy as np
 
+#: Groups beyond so many are left out several at a time.
+_MOST_FOLDS = 50
+
 
 def group_weights(groups: np.ndarray) -> np.ndarray:
     """One weight per member: equal within a group, with sums that grow with the root of the group's size, 1 in all."""
@@ -45,3 +48,26 @@ def conformal_quantile(scores: np.ndarray, groups: np.ndarray, coverage: float) 
     wanted = min(1.0, coverage * (1.0 + 1.0 / len(scores)))
     position = int(np.searchsorted(reached, wanted - 1e-12))
     return float(scores[order][min(position, len(scores) - 1)])
+
+
+def observed_coverage(scores: np.ndarray, groups: np.ndarray, levels: np.ndarray) -> np.ndarray:
+    """Of each level, the share of scores that `conformal_quantile` of the other groups' scores holds, by weight.
+
+    Parameters
+    ----------
+    scores, groups
+        As there, of two groups at least; many groups are left out several at a time.
+    levels
+        Nominal coverages.
+    """
+    weights, order = group_weights(groups), np.argsort(scores, kind="stable")
+    folds = np.unique(groups, return_inverse=True)[1] % _MOST_FOLDS
+    inside = np.zeros(len(levels))
+    for fold in np.unique(folds):
+        left_out = folds == fold
+        others = order[~left_out[order]]
+        reached = np.cumsum(weights[others])
+        wanted = np.minimum(1.0, levels * (1.0 + 1.0 / len(others))) * reached[-1]
+        limits = scores[others][np.minimum(np.searchsorted(reached, wanted - 1e-12), len(others) - 1)]
+        inside += weights[left_out] @ (scores[left_out, None] <= limits)
+    return inside

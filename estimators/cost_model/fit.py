@@ -150,8 +150,7 @@ def fit_backend(
     expected = np.zeros(len(size))
     for (_, test), known in zip(folds, errors, strict=True):
         expected[test] = known.predict(inputs[test])
-    # Networks are what it will be asked about; they are measured more often than designed blocks, and so more exactly.
-    asked = ~designed if len(np.unique(groups[~designed])) >= _LEAST_NETWORKS else np.ones(len(groups), dtype=bool)
+    asked = asked_about(groups, designed)
     quantile = conformal_quantile((misses / np.exp(expected))[asked], groups[asked], coverage)
     model = BackendModel(
         analytic=latency.analytic,
@@ -162,6 +161,14 @@ def fit_backend(
         shift=0.0,
     )
     return model, HeldOut(predicted, quantile * np.exp(expected))
+
+
+def asked_about(groups: np.ndarray, designed: np.ndarray) -> np.ndarray:
+    """bool (workloads,): whose errors count for the width of intervals. Networks are what a model will be asked about;
+    they are measured more often than designed blocks, and so more exactly.
+    """
+    enough = len(np.unique(groups[~designed])) >= _LEAST_NETWORKS
+    return ~designed if enough else np.ones(len(groups), dtype=bool)
 
 
 def _folds(groups: np.ndarray, designed: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:

@@ -270,7 +270,7 @@ class CostModel(Parameterised):
         self._require_fitted()
         if self.training_set_ is None or self.held_out_ is None:
             raise CollageError("only a model that was just fitted knows its cross-validated errors")
-        return error_report(self.training_set_, self.held_out_)
+        return error_report(self.training_set_, self.held_out_, self.coverage)
 
     def _predict(self, items: Items) -> tuple[np.ndarray, np.ndarray]:
         tasks, names = self._asked(items)

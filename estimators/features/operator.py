@@ -52,6 +52,9 @@ _LAYOUT = frozenset(
 #: Layout operators that only rename the same bytes: libraries give them no kernel.
 VIEWS = frozenset(("reshape", "squeeze", "expand_dims", "flatten", "tuple", "tuple_get"))
 _GATHER = frozenset(("take", "gather_elements", "gather_nd", "one_hot", "scatter_elements", "scatter_nd", "topk"))
+_CONVOLUTIONS = frozenset(f"nn.conv{rank}d{kind}" for rank in (1, 2, 3) for kind in ("", "_transpose"))
+#: Operators whose class is known by name, without `relax.`.
+NAMED = _ELEMENTWISE | _REDUCTION | _LAYOUT | _GATHER | _CONVOLUTIONS | {"matmul"}
 
 
 #: Opaque nodes (`collage.annotations.opaque`) whose work is that of an anchor; the others are "other".

@@ -72,7 +72,10 @@ class MadeUpRunner:
 
     def watch(self, entrant: Sequence[Any]) -> Watched:
         seconds = self.seconds[self.name(entrant)] * self.slower ** max(0, len(self.races) - 1)
-        return Watched(tuple((f"collage_{i}", seconds / len(entrant)) for i in range(len(entrant))), ())
+        each = seconds / len(entrant)
+        names = [f"collage_{i}" for i in range(len(entrant))]
+        calls = tuple((name, i * each, (i + 0.9) * each) for i, name in enumerate(names))
+        return Watched(tuple((name, each) for name in names), (), calls)
 
     def forget(self, entrants: Sequence[Any]) -> None:
         pass

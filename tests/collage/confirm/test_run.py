@@ -73,6 +73,8 @@ def test_what_ships_is_run_again_against_the_best_other_plan_and_the_best_rival(
     assert confirmation.faster_rival is not None and confirmation.faster_rival.name == "openvino by itself"
     assert confirmation.of(UNTOUCHED).ratio is None, "it lost in the trial"
     assert len(confirmation.of(SEARCHED).partition_seconds) == 3
+    assert [call.partition for call in confirmation.of(SEARCHED).timeline] == [0, 1, 2]
+    assert confirmation.of("y alone").timeline == (), "of what ships only"
 
 
 def test_a_rival_that_is_far_behind_leaves_the_final(database: RecordDatabase, rival: Rival) -> None:
@@ -91,6 +93,7 @@ def test_a_machine_that_became_slower_does_not_count_against_what_is_tried_later
     assert first[SEARCHED].latency.seconds == pytest.approx(1.0, rel=0.02)
     assert later.latency.seconds == pytest.approx(0.9, rel=0.03)
     assert sum(later.partition_seconds) == pytest.approx(0.9, rel=0.03)
+    assert later.timeline[-1].end == pytest.approx(0.9 * 2.9 / 3, rel=0.03)
 
 
 def test_placements_that_are_equal_are_run_once_and_share_their_numbers(database: RecordDatabase) -> None:

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from collage.api.plan import Plan
 from collage.confirm.contest import SEARCHED
 from collage.cost.transition import Transition
+from collage.deployed.timeline import TimedCall
 from collage.planned.data import PlannedAccuracy, PlannedPartition, PlannedPoint, PlannedTransition
 from collage.planned.graph import (
     INSIDE,
@@ -94,3 +95,21 @@ def with_network(blocks: int = 3, name: str = "layer", notes: tuple[str, ...] = 
 def _narrow(partition: PlannedPartition, number: int) -> PlannedPartition:
     """The last softmax in bf16."""
     return replace(partition, precision="bf16") if partition.backend == "tvm" and number == 1 else partition
+
+
+def with_timeline(ours: Plan) -> Plan:
+    """The same, whose calls were watched with their starts: a gap after each conv2d, a reshape after each softmax but
+    the last.
+    """
+    assert ours.confirmation is not None
+    calls: list[TimedCall] = []
+    for block in range(len(ours.partitions) // 2):
+        at = 1.6e-3 * block
+        before = [TimedCall("fused_reshape", -1, at - 1e-4, at)] if block else []
+        calls += [*before, TimedCall("", 2 * block, at, at + 1e-3)]
+        calls.append(TimedCall("", 2 * block + 1, at + 1.1e-3, at + 1.5e-3))
+    contestants = tuple(
+        replace(c, timeline=tuple(calls)) if c.name == ours.confirmation.shipped else c
+        for c in ours.confirmation.contestants
+    )
+    return replace(ours, confirmation=replace(ours.confirmation, contestants=contestants))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +12,13 @@ from msgspec.structs import replace
 from collage.planned.data import PlannedPartition
 from collage.planned.graph import PlannedGraph, PlannedNode
 from collage.report.difference import difference
-from collage.report.html import write_difference, write_html
+from collage.report.html import write_difference
+from tests.collage.report.conftest import EVIL, SIZES, Open
 from tests.collage.report.networks import with_network
 from tests.collage.report.plans import plan
 
 pytestmark = pytest.mark.browser
-api = pytest.importorskip("playwright.sync_api")
 
-EVIL = "</script><script>window.ran=1</script><img src=x onerror='window.ran=1'>"
-SIZES = [(1280, 900), (390, 844)]
 #: Where a node is drawn, in pixels of the page; null where it is not.
 _WHERE = """label => {
     const canvas = document.querySelector(".canvas"), cy = canvas._cyreg.cy;
@@ -31,45 +28,6 @@ _WHERE = """label => {
     return { x: left + x, y: top + y };
 }"""
 _DRAWN = 'document.querySelector(".canvas")._cyreg.cy.nodes().length'
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    """Chromium of the distribution."""
-    with api.sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        yield chromium
-        chromium.close()
-
-
-Show = Callable[..., Any]
-
-
-@pytest.fixture
-def show(browser: Any, tmp_path: Path) -> Iterator[Show]:
-    """Opens the page of a plan; at the end of a test there was no error, and nothing was fetched."""
-    wrong: list[str] = []
-    contexts = []
-
-    def opened(plans: Any, title: str = "network.onnx", size: tuple[int, int] = SIZES[0], scheme: str = "light") -> Any:
-        write_html(plans, tmp_path / "page.html", title)
-        context = browser.new_context(viewport={"width": size[0], "height": size[1]}, color_scheme=scheme)
-        contexts.append(context)
-        page = context.new_page()
-        page.on("pageerror", lambda error: wrong.append(str(error)))
-        page.on("console", lambda message: wrong.append(message.text) if message.type in ("error", "warning") else None)
-        page.on("request", lambda request: wrong.append(request.url) if not _own(request.url, tmp_path) else None)
-        page.goto((tmp_path / "page.html").as_uri())
-        return page
-
-    yield opened
-    for context in contexts:
-        context.close()
-    assert wrong == []
-
-
-def _own(url: str, folder: Path) -> bool:
-    return url.startswith(("data:", "blob:", folder.as_uri()))
 
 
 def click(page: Any, label: str, times: int = 1) -> None:
@@ -91,7 +49,7 @@ def until(page: Any, holds: Callable[[int], bool]) -> None:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("size", SIZES)
-def test_the_page_is_no_wider_than_the_window(show: Show, size: tuple[int, int], scheme: str) -> None:
+def test_the_page_is_no_wider_than_the_window(show: Open, size: tuple[int, int], scheme: str) -> None:
     long = "a note with averyveryverylongname" + "_and_more" * 40
     page = show(with_network(12, notes=(long,)), "x" * 200, size, scheme)
     for fold in page.locator("details > summary").all():
@@ -101,7 +59,7 @@ def test_the_page_is_no_wider_than_the_window(show: Show, size: tuple[int, int],
     assert page.locator(".headline").inner_text().startswith("Ships: collage")
 
 
-def test_a_click_shows_what_a_partition_is_and_why(show: Show) -> None:
+def test_a_click_shows_what_a_partition_is_and_why(show: Open) -> None:
     page = show(with_network(3))
     click(page, "openvino\nconv2d")
     panel = page.locator(".panel")
@@ -114,14 +72,14 @@ def test_a_click_shows_what_a_partition_is_and_why(show: Show) -> None:
     assert "strides" in panel.inner_text() and "[1,1,1,1]" in panel.inner_text()
 
 
-def test_transitions_are_named_at_borders(show: Show) -> None:
+def test_transitions_are_named_at_borders(show: Open) -> None:
     page = show(with_network(3))
     click(page, "tvm bf16\nsoftmax")
     assert "Transitions into it" in page.locator(".panel").inner_text()
     assert "0.01 ms" in page.locator(".panel").inner_text()
 
 
-def test_a_double_click_opens_a_group_and_a_button_closes_it(show: Show) -> None:
+def test_a_double_click_opens_a_group_and_a_button_closes_it(show: Open) -> None:
     page = show(with_network(3))
     before = page.evaluate(_DRAWN)
     click(page, "openvino\nconv2d", times=2)
@@ -130,7 +88,7 @@ def test_a_double_click_opens_a_group_and_a_button_closes_it(show: Show) -> None
     until(page, lambda drawn: drawn == before)
 
 
-def test_repeated_blocks_are_folded_and_unfolded(show: Show) -> None:
+def test_repeated_blocks_are_folded_and_unfolded(show: Open) -> None:
     page = show(with_network(60))
     assert page.locator("#fold").is_checked()
     before = page.evaluate(_DRAWN)
@@ -140,7 +98,7 @@ def test_repeated_blocks_are_folded_and_unfolded(show: Show) -> None:
     until(page, lambda drawn: drawn <= before)
 
 
-def test_search_finds_operators_inside_of_closed_groups(show: Show) -> None:
+def test_search_finds_operators_inside_of_closed_groups(show: Open) -> None:
     page = show(with_network(60))
     box = page.get_by_role("searchbox")
     box.fill("layer41.conv")
@@ -152,7 +110,7 @@ def test_search_finds_operators_inside_of_closed_groups(show: Show) -> None:
     assert page.locator(".search [role=status]").inner_text() == "0 found"
 
 
-def test_the_graph_is_used_with_keys_alone(show: Show) -> None:
+def test_the_graph_is_used_with_keys_alone(show: Open) -> None:
     page = show(with_network(3))
     page.locator(".canvas").focus()
     heading = page.locator(".panel h3")
@@ -167,7 +125,7 @@ def test_the_graph_is_used_with_keys_alone(show: Show) -> None:
     until(page, lambda drawn: drawn == before)
 
 
-def test_charts_are_drawn_and_what_is_far_off_is_a_note(show: Show) -> None:
+def test_charts_are_drawn_and_what_is_far_off_is_a_note(show: Open) -> None:
     page = show(with_network(3))
     for section in ("contest", "rounds", "calls", "frontier"):
         assert page.locator(f"#{section} .chart svg").count() == 1, section
@@ -177,7 +135,7 @@ def test_charts_are_drawn_and_what_is_far_off_is_a_note(show: Show) -> None:
     assert "untouched TVM: takes 180 times as long" in notes and "tvm alone: stopped early" in notes
 
 
-def test_colours_and_theme_change(show: Show) -> None:
+def test_colours_and_theme_change(show: Open) -> None:
     page = show(with_network(3))
     page.get_by_label("Colour by").select_option("time")
     assert "much time" in page.locator(".legend").inner_text()
@@ -185,7 +143,7 @@ def test_colours_and_theme_change(show: Show) -> None:
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(22, 25, 29)"
 
 
-def test_names_cannot_run_script(show: Show) -> None:
+def test_names_cannot_run_script(show: Open) -> None:
     evil = with_network(3, EVIL, notes=(EVIL,))
     assert evil.graph is not None
     nodes = tuple(replace(n, op=EVIL) if i == 3 else n for i, n in enumerate(evil.graph.nodes))
@@ -198,7 +156,7 @@ def test_names_cannot_run_script(show: Show) -> None:
     assert page.evaluate("window.ran") is None and page.locator("img").count() == 0
 
 
-def test_twenty_thousand_operators_can_be_opened_and_searched(show: Show) -> None:
+def test_twenty_thousand_operators_can_be_opened_and_searched(show: Open) -> None:
     count = 20_000
     nodes = tuple(
         PlannedNode(f"relax.op{i * i % 97}", (i - 1,) if i else (), f"float32[{i % 7 + 1}]", f"n{i}")
@@ -219,7 +177,7 @@ def test_twenty_thousand_operators_can_be_opened_and_searched(show: Show) -> Non
     assert page.evaluate(_DRAWN) < 1500
 
 
-def test_plans_for_several_shapes_are_chosen(show: Show) -> None:
+def test_plans_for_several_shapes_are_chosen(show: Open) -> None:
     small, large = (replace(with_network(2), inputs={"x": (n, 3)}) for n in (1, 8))
     page = show([small, large])
     page.get_by_label("Shapes of the inputs").select_option("x=8,3")
@@ -227,18 +185,16 @@ def test_plans_for_several_shapes_are_chosen(show: Show) -> None:
     assert page.locator(".canvas").count() == 1
 
 
-def test_an_unconfirmed_plan_without_a_network_has_a_page(show: Show) -> None:
+def test_an_unconfirmed_plan_without_a_network_has_a_page(show: Open) -> None:
     page = show(plan())
     assert page.locator(".canvas").count() == 0 and "Not confirmed" in page.locator(".headline").inner_text()
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_the_difference_of_two_plans_is_a_page(browser: Any, tmp_path: Path, size: tuple[int, int]) -> None:
+def test_the_difference_of_two_plans_is_a_page(open_file: Open, tmp_path: Path, size: tuple[int, int]) -> None:
     ours = with_network(3)
     parts = (replace(ours.partitions[0], backend="a backend with a very long name " * 4), *ours.partitions[1:])
     write_difference(difference(ours, replace(ours, partitions=parts)), tmp_path / "d.html", "a and b")
-    page = browser.new_page(viewport={"width": size[0], "height": size[1]})
-    page.goto((tmp_path / "d.html").as_uri())
+    page = open_file(tmp_path / "d.html", size)
     assert "1 place differs" in page.locator(".headline").inner_text()
     assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
-    page.close()

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from collage.report.borders import borders, bytes_of
 from collage.report.page_data import page_data, plan_data
-from tests.collage.report.networks import with_network
+from tests.collage.report.networks import with_network, with_timeline
 from tests.collage.report.plans import plan
 
 
@@ -40,8 +40,33 @@ def test_what_passes_through_the_host_comes_from_who_made_it() -> None:
 def test_one_call_is_its_partitions_and_what_is_left() -> None:
     calls = plan_data(with_network(3))["calls"]
     assert [bar["partition"] for bar in calls["bars"]] == list(range(6))
-    assert calls["bars"][1] == {"partition": 1, "start": 1.1, "end": 1.5}
+    assert calls["bars"][1] == {"partition": 1, "name": "", "start": 1.1, "end": 1.5}
     assert calls["sum"] == pytest.approx(4.5) and calls["rest"] == pytest.approx(0.5)
+    assert not calls["starts"]
+
+
+def test_partitions_stand_at_their_starts_and_gaps_have_names() -> None:
+    calls = plan_data(with_timeline(with_network(2)))["calls"]
+    assert calls["starts"] and [bar["partition"] for bar in calls["bars"]] == [0, -2, 1, -1, 2, -2, 3]
+    assert calls["bars"][1] == {"partition": -2, "name": "between 1 (openvino) and 2 (tvm)", "start": 1.0, "end": 1.1}
+    assert calls["bars"][3] == {"partition": -1, "name": "fused_reshape", "start": 1.5, "end": 1.6}
+    assert calls["end"] == pytest.approx(3.1) and calls["rest"] == pytest.approx(1.9)
+
+
+def test_candidates_that_were_predicted_and_measured_are_the_estimators_chart() -> None:
+    found = plan_data(with_network(3))["estimator"]
+    (point,) = found["charts"][0]["points"]
+    assert point[:4] == (1.0, pytest.approx(1.0198), 0.8, 1.3) and "measured 1 ms" in point[5]
+    assert "Of 1 candidates" in found["text"][0] and "1 of the costs lie inside" in found["text"][0]
+    assert plan_data(plan())["estimator"] is None
+
+
+def test_the_estimators_chart_of_a_plan_that_was_edited_names_nodes() -> None:
+    ours = with_network(3)
+    assert ours.candidates is not None
+    edited = (replace(ours.candidates.listed[0], nodes="9000-9001"),)
+    found = plan_data(replace(ours, candidates=replace(ours.candidates, listed=edited)))["estimator"]
+    assert "nodes 9000-9001" in found["charts"][0]["points"][0][5]
 
 
 def test_what_was_stopped_early_is_not_drawn() -> None:

@@ -1,61 +1,11 @@
-// Charts, by Vega-Lite. Expressions are interpreted: the page's policy lets no text become a script.
+// Charts of a plan.
 
-import { expressionInterpreter } from "vega-interpreter";
-import { parse, View, type Runtime } from "vega";
-import { compile, type TopLevelSpec } from "vega-lite";
+import { chart, type Spec } from "./chart";
 import { HOST, type Calls, type Contestant, type Frontier, type Plan, type Round } from "./data";
-import { element } from "./dom";
 import * as theme from "./theme";
-
-type Spec = Record<string, unknown>;
 
 /** What is so many times slower than what ships is a note: it would hide all other differences. */
 const FAR = 2.5;
-
-const charts = new Set<{ host: HTMLElement; draw: () => void }>();
-
-/** Draw all charts that are on the page again, in other colours or widths. */
-export function redraw(): void {
-  for (const chart of charts) {
-    if (chart.host.isConnected) chart.draw();
-    else charts.delete(chart);
-  }
-}
-
-function chart(label: string, spec: () => Spec): HTMLElement {
-  const host = element("div", { class: "chart", role: "img", "aria-label": label });
-  let view: View | null = null;
-  const draw = (): void => {
-    if (host.clientWidth === 0) return;
-    view?.finalize();
-    const ink = theme.ink();
-    const full = {
-      background: null,
-      autosize: { type: "fit-x", contains: "padding" },
-      width: host.clientWidth,
-      config: {
-        font: "system-ui, sans-serif",
-        view: { stroke: null },
-        axis: { labelColor: ink, titleColor: ink, gridColor: theme.isDark() ? "#3a3f46" : "#dfe2e6", domainColor: theme.NEUTRAL, tickColor: theme.NEUTRAL, labelLimit: Math.min(260, host.clientWidth / 3), titleFontWeight: "normal", labelFontSize: 12, titleFontSize: 12 },
-        legend: { labelColor: ink, titleColor: ink, orient: "top", direction: "horizontal", columns: host.clientWidth < 500 ? 1 : 6, labelLimit: 220, labelFontSize: 12 },
-        text: { color: ink },
-      },
-      ...spec(),
-    };
-    const { spec: compiled } = compile(full as unknown as TopLevelSpec);
-    const runtime: Runtime = parse(compiled, undefined, { ast: true });
-    view = new View(runtime, { expr: expressionInterpreter, renderer: "svg", container: host, hover: true });
-    void view.runAsync();
-  };
-  charts.add({ host, draw });
-  let width = 0;
-  new ResizeObserver(() => {
-    if (host.clientWidth === width) return;
-    width = host.clientWidth;
-    draw();
-  }).observe(host);
-  return host;
-}
 
 const ROLES = ["ships", "another plan", "an engine by its own API"];
 
@@ -130,32 +80,40 @@ export function roundsChart(rounds: Round[]): HTMLElement | null {
   return chart("Sums of costs and measured latency of each placement that was run", spec);
 }
 
+const VM = "virtual machine";
+const GAPS = "gaps";
+const REST = "before and after";
+
+/** One call: a lane for each backend, and for what is not a partition. */
 export function callsChart(plan: Plan, calls: Calls): HTMLElement {
-  const between = "outside of partitions";
   const names = [...new Set(plan.partitions.map((part) => part.backend).filter((name) => name !== HOST))].sort();
   const colours = theme.backendColours(names);
   const values = calls.bars.map((bar) => {
-    const part = plan.partitions[bar.partition]!;
-    return { lane: part.backend, start: bar.start, end: bar.end, about: `${bar.partition + 1}: ${part.backend}, ${part.label}, ${Number((bar.end - bar.start).toPrecision(3))} ms` };
+    const part = plan.partitions[bar.partition];
+    const ms = `${Number((bar.end - bar.start).toPrecision(3))} ms`;
+    const about = part === undefined ? `${bar.name}: ${ms}` : `${bar.partition + 1}: ${part.backend}, ${part.label}, ${ms}`;
+    return { lane: part?.backend ?? (bar.partition === -1 ? VM : GAPS), start: bar.start, end: bar.end, about };
   });
   if (calls.rest > 0) {
-    values.push({ lane: between, start: calls.sum, end: calls.latency, about: `calls, hand-overs and the virtual machine: ${Number(calls.rest.toPrecision(3))} ms` });
+    const about = calls.starts ? "before the first call and after the last one" : "calls, hand-overs and the virtual machine";
+    values.push({ lane: REST, start: calls.end, end: calls.latency, about: `${about}: ${Number(calls.rest.toPrecision(3))} ms` });
   }
-  const lanes = [...names, ...(calls.rest > 0 ? [between] : [])];
+  const lanes = [...names, ...[VM, GAPS, REST].filter((lane) => values.some((value) => value.lane === lane))];
   const spec = (): Spec => ({
     height: 30 * lanes.length,
     data: { values },
     mark: { type: "bar", stroke: theme.paper(), strokeWidth: 0.6 },
     encoding: {
       y: { field: "lane", type: "nominal", sort: lanes, title: null },
-      x: { field: "start", type: "quantitative", title: "ms since the call" },
+      x: { field: "start", type: "quantitative", title: calls.starts ? "ms since the first partition began" : "ms, one after another" },
       x2: { field: "end" },
       color: { field: "lane", type: "nominal", scale: { domain: lanes, range: lanes.map((lane) => colours.get(lane) ?? theme.NEUTRAL) }, legend: null },
       tooltip: { field: "about", type: "nominal" },
     },
   });
-  return chart("Time of each partition in one call, one after another", spec);
+  return chart("Time of each partition in one call", spec);
 }
+
 
 export function frontierChart(frontier: Frontier): HTMLElement {
   const spec = (): Spec => ({

@@ -22,10 +22,15 @@ export interface Round {
 }
 
 export interface Calls {
-  bars: { partition: number; start: number; end: number }[];
+  /** Whether bars stand where they began; else one after another. */
+  starts: boolean;
+  /** `partition` is -1 of what the virtual machine calls besides, and -2 of a gap. */
+  bars: { partition: number; name: string; start: number; end: number }[];
   sum: number;
+  end: number;
   latency: number;
   rest: number;
+  threads: number;
 }
 
 export interface Table {
@@ -110,6 +115,7 @@ export interface Plan {
   contest: Contestant[];
   rounds: Round[];
   calls: Calls | null;
+  estimator: Section | null;
   accuracy: string | null;
   frontier: Frontier | null;
   groups: Row[];
@@ -125,8 +131,53 @@ export interface Page {
   title: string;
   shapes: Table | null;
   plans: Plan[];
-  /** Of a page that compares two plans, which shows no plan. */
-  difference?: { headline: string; facts: Table; moved: Table };
+  /** Of a page that shows no plan. */
+  headline?: string[];
+  sections?: Section[];
+}
+
+interface Labelled {
+  label: string;
+  x: string;
+  groups: string[];
+}
+
+/** Measured, predicted, ends of the interval, number of the group, and what a reader is told. */
+export interface Scatter extends Labelled {
+  kind: "scatter";
+  y: string;
+  points: [number, number, number, number, number, string][];
+}
+
+/** Name, ratio, ends of the interval, number of the group, and what a reader is told. */
+export interface Intervals extends Labelled {
+  kind: "intervals";
+  rows: [string, number, number, number, number, string][];
+}
+
+export interface Curve {
+  kind: "curve";
+  label: string;
+  x: string;
+  y: string;
+  lines: { name: string; points: [number, number][] }[];
+}
+
+/** Name, value, number of the group, and what a reader is told; pieces of one name stand one after the other. */
+export interface Bars extends Labelled {
+  kind: "bars";
+  bars: [string, number, number, string][];
+}
+
+export type Drawing = Scatter | Intervals | Curve | Bars;
+
+/** What collage/report/sections.py writes. */
+export interface Section {
+  id: string;
+  title: string;
+  text: string[];
+  charts: Drawing[];
+  tables: (Table & { numbers: number[]; fold: string })[];
 }
 
 export const HOST = "host";

@@ -42,7 +42,7 @@ function partition(plan: Plan, levels: Levels, number: number, go: Go, into: HTM
   const part = plan.partitions[number];
   if (part === undefined) return;
   into.append(element("p", { class: "why" }, part.why));
-  const pairs: [string, string][] = [["operators", `${part.nodes.length}: ${part.label}`]];
+  const pairs: [string, string][] = [["operators", counted(part)]];
   if (part.backend !== HOST) {
     pairs.push(["precision", part.precision], ["cost", part.cost]);
     if (part.share !== null) pairs.push(["share of all costs", percent(part.share)]);
@@ -57,6 +57,12 @@ function partition(plan: Plan, levels: Levels, number: number, go: Go, into: HTM
   if (part.nodes.length > MOST) list.append(element("li", {}, `and ${part.nodes.length - MOST} more`));
   into.append(list);
   candidates(plan, number, null, into);
+}
+
+/** How many operators, and which; a long label says how many itself. */
+function counted(part: Partition): string {
+  const own = `${part.nodes.length} operators: `;
+  return part.label.startsWith(own) || part.nodes.length === 1 ? part.label.replace(own, `${part.nodes.length}: `) : `${part.nodes.length}: ${part.label}`;
 }
 
 function borders(levels: Levels, part: Partition, go: Go, into: HTMLElement): void {

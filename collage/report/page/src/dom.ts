@@ -40,6 +40,11 @@ export function facts(pairs: [string, Child | Child[]][]): HTMLElement {
   return list;
 }
 
+/** What is shown on demand. */
+export function fold(name: string, inside: HTMLElement): HTMLElement {
+  return element("details", {}, element("summary", {}, name), inside);
+}
+
 export function section(title: string, id: string, ...children: Child[]): HTMLElement {
   return element("section", { id, "aria-labelledby": `${id}-title` }, element("h2", { id: `${id}-title` }, title), ...children);
 }

@@ -266,6 +266,8 @@ export class GraphView {
         selector: "node.selected",
         style: { "border-width": 4, "border-color": accent, "outline-width": 3, "outline-color": paper, "underlay-color": accent, "underlay-opacity": 0.35, "underlay-padding": 8 },
       },
+      // What is inside of an open group stays readable: only its border shows that it is selected.
+      { selector: "node.open.selected", style: { "underlay-opacity": 0, "outline-width": 0, "border-width": 4, "background-opacity": 0.22 } },
     ] as cytoscape.StylesheetJson;
   }
 

@@ -1,10 +1,12 @@
-// The page of a plan, or of plans for several shapes: sections, made of the data that the page holds.
+// The page of a plan, of plans for several shapes, or of other sections, made of the data that the page holds.
 
-import { callsChart, contestChart, frontierChart, redraw, roundsChart } from "./charts";
+import { redraw } from "./chart";
+import { callsChart, contestChart, frontierChart, roundsChart } from "./charts";
 import type { Page, Plan } from "./data";
-import { button, element, section, table } from "./dom";
+import { button, element, fold, section, table } from "./dom";
 import { milliseconds } from "./labels";
 import { network, type Network } from "./network";
+import { sectionOf } from "./sections";
 import * as theme from "./theme";
 
 const page = JSON.parse(document.getElementById("data")!.textContent!) as Page;
@@ -33,10 +35,10 @@ function header(): HTMLElement {
   return element("header", {}, element("h1", {}, page.title), toggle);
 }
 
-function headline(plan: Plan): HTMLElement {
+function headline(lines: string[], warning = ""): HTMLElement {
   const made = element("div", { class: "headline" });
-  if (plan.warning !== "") made.append(element("p", { class: "warning" }, plan.warning));
-  plan.headline.forEach((line, i) => made.append(element("p", i === 0 ? { class: "ships" } : {}, line)));
+  if (warning !== "") made.append(element("p", { class: "warning" }, warning));
+  lines.forEach((line, i) => made.append(element("p", i === 0 ? { class: "ships" } : {}, line)));
   return made;
 }
 
@@ -62,12 +64,6 @@ function contest(plan: Plan): HTMLElement | null {
     list,
     fold("All contestants", table(columns, rows, [1, 2, 3])),
   );
-}
-
-function fold(name: string, inside: HTMLElement, open = false): HTMLElement {
-  const made = element("details", {}, element("summary", {}, name), inside);
-  made.open = open;
-  return made;
 }
 
 function partitions(plan: Plan, made: Network | null): HTMLElement {
@@ -97,11 +93,15 @@ function rounds(plan: Plan): HTMLElement | null {
 
 function calls(plan: Plan): HTMLElement | null {
   if (plan.calls === null) return null;
-  const { sum, latency } = plan.calls;
-  const text =
-    `Partitions take ${milliseconds(sum)} of ${milliseconds(latency)} inside the whole. They run one after another; ` +
-    "their durations were measured, not their starts, so what is between them stands at the end.";
-  return section("One call", "calls", element("p", {}, text), callsChart(plan, plan.calls));
+  const { sum, latency, threads, starts } = plan.calls;
+  const where = starts
+    ? "One thread of the caller makes all calls, one after another"
+    : "They run one after another; their durations were measured, not their starts, so that they are drawn without the gaps between them";
+  const text = `Partitions take ${milliseconds(sum)} of ${milliseconds(latency)} inside the whole. ${where}; inside of a partition its engine uses up to ${threads} thread${threads === 1 ? "" : "s"}.`;
+  const gaps = plan.calls.bars.filter((bar) => bar.partition < 0).sort((a, b) => b.end - b.start - (a.end - a.start));
+  const rows = gaps.slice(0, 12).map((bar) => [bar.name, milliseconds(bar.end - bar.start), milliseconds(bar.start)]);
+  const list = rows.length === 0 ? null : fold("What is between partitions", table(["what", "takes", "begins at"], rows, [1, 2]));
+  return section("One call", "calls", element("p", {}, text), callsChart(plan, plan.calls), list);
 }
 
 function frontier(plan: Plan): HTMLElement | null {
@@ -121,26 +121,18 @@ function notes(plan: Plan): HTMLElement {
 function show(plan: Plan, into: HTMLElement): void {
   shown = plan.nodes.length > 0 ? network(plan) : null;
   const sections = [
-    headline(plan),
+    headline(plan.headline, plan.warning),
     contest(plan),
     shown?.host ?? null,
     partitions(plan, shown),
     rounds(plan),
+    plan.estimator === null ? null : sectionOf(plan.estimator),
     calls(plan),
     frontier(plan),
     notes(plan),
   ];
   into.replaceChildren(...sections.filter((made) => made !== null));
   shown?.start();
-}
-
-function compared(found: NonNullable<Page["difference"]>): HTMLElement[] {
-  const { headline, facts, moved } = found;
-  return [
-    element("div", { class: "headline" }, element("p", { class: "ships" }, headline)),
-    section("What differs in the whole", "facts", table(facts.columns, facts.rows)),
-    section("What moved", "moved", table(moved.columns, moved.rows, [1])),
-  ];
 }
 
 function start(): void {
@@ -153,7 +145,7 @@ function start(): void {
     root.append(section("Shapes", "shapes", table(page.shapes.columns, page.shapes.rows, [3, 4, 5]), choice));
   }
   root.append(main);
-  if (page.difference !== undefined) main.append(...compared(page.difference));
+  if (page.sections !== undefined) main.append(headline(page.headline ?? []), ...page.sections.map(sectionOf));
   else show(page.plans[0]!, main);
 }
 

@@ -10,6 +10,7 @@ const HEAT: [number, number, number][] = [
   [127, 0, 0],
 ];
 export const NEUTRAL = "#8a8f98";
+export const LINK = "#0072b2";
 
 export function isDark(): boolean {
   const chosen = document.documentElement.dataset["theme"];
