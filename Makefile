@@ -23,7 +23,7 @@ FOUND := build/estimators/$(MACHINE)
 LEARN = $(BIN)/python -m benchmarks.estimators --models learned --out $(FOUND)/learned.jsonl --keep $(FOUND)/left-out \
 	--end-to-end --records $(NETWORK_LOGS) $(if $(DESIGNED_LOGS),--designed $(DESIGNED_LOGS))
 
-.PHONY: help postgresql demo test test-long test-emulation test-slow test-conformance test-cuda lint format bench bench-networks bench-estimators bench-shipped cost-model bench-onnx bench-referee bench-suite bench-small bench-time bench-wild bench-precision test-nncf test-scale page test-browser clean
+.PHONY: help postgresql demo test test-long test-emulation test-slow test-conformance test-cuda lint format bench bench-networks bench-estimators bench-shipped cost-model bench-onnx bench-referee bench-suite bench-small bench-time bench-wild bench-precision test-nncf test-scale page pictures test-browser clean
 
 help:
 	@echo "make demo              tune a U-Net over all backends, print what runs where, run the compiled model"
@@ -49,6 +49,7 @@ help:
 	@echo "make test-nncf         the tests of rivals that NNCF makes"
 	@echo "make test-scale        records in PostgreSQL, a Dask cluster of three workers, and their faults"
 	@echo "make page              the bundle of the report's page, from its sources (needs Node.js and npm)"
+	@echo "make pictures          pictures of the report's pages at two widths, to look at, in build/pictures"
 	@echo "make test-browser      the report's page in Chromium (installs Chromium and Playwright)"
 	@echo "make bench-onnx        the ONNX project's node tests"
 	@echo "make clean             remove build outputs and caches"
@@ -120,6 +121,9 @@ test-scale: $(SCALE) postgresql
 
 test-browser: $(BROWSER)
 	$(BIN)/python -m pytest -m browser tests/collage/report
+
+pictures: $(BROWSER)
+	$(BIN)/python -m tests.collage.report.pictures -o build/pictures
 
 page:
 	cd $(PAGE) && npm ci --no-audit --no-fund && npm run build

@@ -22,7 +22,7 @@ MOVED = ("operators", "times", "first", "second", "ms", "measurement that change
 def headline_of(found: Difference) -> str:
     """How much moved, in a sentence."""
     count = sum(moved.times for moved in found.moved)
-    kept = f"{found.same} partition{'' if found.same == 1 else 's'} stay as they are"
+    kept = "1 partition stays as it is" if found.same == 1 else f"{found.same} partitions stay as they are"
     return f"Nothing moved: {kept}" if not count else f"{count} place{' differs' if count == 1 else 's differ'}; {kept}"
 
 
@@ -43,10 +43,9 @@ def moved_rows(found: Difference, width: int = 40) -> list[tuple[str, ...]]:
 
 def difference_sections(found: Difference) -> list[Drawn]:
     """The sections of the page."""
-    return [
-        section("facts", "What differs in the whole", tables=[table(FACTS, found.facts)]),
-        section("moved", "What moved", tables=[table(MOVED, moved_rows(found, 160), [1])]),
-    ]
+    whole = section("facts", "What differs in the whole", tables=[table(FACTS, found.facts)])
+    moved = section("moved", "What moved", tables=[table(MOVED, moved_rows(found, 160), [1])])
+    return [part for part, shown in ((moved, found.moved), (whole, found.facts)) if shown]
 
 
 def print_difference(found: Difference) -> None:

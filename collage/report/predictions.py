@@ -23,9 +23,9 @@ def predictions_of(plan: PlanData) -> Drawn | None:
     return section(
         "estimator",
         "The estimator",
-        f"Of {len(found):,} candidates that are listed, the cost was predicted before it was measured; {inside:,} of "
-        "the costs lie inside of the predicted interval. A candidate on the line is predicted exactly. What was "
-        "measured inside the whole includes what its neighbours do to it.",
+        f"Candidates whose cost was predicted before it was measured: {len(found):,}. Inside of the predicted "
+        f"interval: {inside:,}. A candidate on the line is predicted exactly. What was measured inside the whole "
+        "includes what its neighbours do to it.",
         charts=[
             scatter("Predicted against measured cost of candidates", "measured, ms", "predicted, ms", backends, points)
         ],

@@ -15,7 +15,7 @@ from collage.report.sections import Drawn, Point, Range, curve, evenly, interval
 
 #: Of charts: points, rows and lines; of a table: the worst predictions.
 _POINTS, _ROWS, _LINES, _WORST = 1_200, 40, 6, 20
-_OF_RATIOS = "predicted / measured: median, and 80% of all"
+_OF_RATIOS = "predicted / measured"
 _COLUMNS = ("records", "MAPE", "median ratio", "80% of ratios", "inside interval")
 
 _Groups = Mapping[str, Sequence[Prediction]]
@@ -102,7 +102,8 @@ def _by_backend(report: ErrorReport, of_name: _Groups) -> Drawn:
     return section(
         "backends",
         "Errors by backend",
-        "Of each record the model that predicts it was trained without the network that it belongs to.",
+        "Of each record the model that predicts it was trained without the network that it belongs to. Bars hold 80% "
+        "of the ratios, a mark is their median.",
         charts=[intervals("Predicted over measured latencies of each backend", _OF_RATIOS, list(errors), ranges)],
         tables=[
             table(("backend", *_COLUMNS), [(name, *found.cells) for name, found in errors.items()], (1, 2, 3, 5)),
@@ -236,7 +237,7 @@ def _unseen(report: ErrorReport, of_name: _Groups, backends: Collection[str]) ->
         "Of operators without records, and beyond the sizes below, its predictions are guesses." if of_name else "",
         tables=[
             table(("backend", "records", "operators in one", "latencies, ms", "threads"), seen, (1,)),
-            table(("no records on", "operators", "which"), unseen, (1,)),
+            table(("no records on", "operators", "which"), unseen, (1,), "Operators without records"),
         ]
         if of_name
         else [],

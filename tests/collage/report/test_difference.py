@@ -71,7 +71,7 @@ def test_the_command_prints_a_table_and_writes_a_page(tmp_path: Path, collage_co
     assert printed.status == 0 and "1 place differs" in printed.out and max(map(len, printed.out.splitlines())) <= 100
     assert collage_command("diff", tmp_path / "a.json", tmp_path / "b.json", "--html", tmp_path / "d.html").status == 0
     page = Page((tmp_path / "d.html").read_text())
-    assert page.data["sections"][1]["tables"][0]["rows"][0][3] == EVIL and page.tags.count("script") == 2
+    assert page.data["sections"][0]["tables"][0]["rows"][0][3] == EVIL and page.tags.count("script") == 2
 
 
 def test_a_page_of_a_difference_is_whole(tmp_path: Path) -> None:

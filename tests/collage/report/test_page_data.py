@@ -57,7 +57,7 @@ def test_candidates_that_were_predicted_and_measured_are_the_estimators_chart() 
     found = plan_data(with_network(3))["estimator"]
     (point,) = found["charts"][0]["points"]
     assert point[:4] == (1.0, pytest.approx(1.0198), 0.8, 1.3) and "measured 1 ms" in point[5]
-    assert "Of 1 candidates" in found["text"][0] and "1 of the costs lie inside" in found["text"][0]
+    assert "measured: 1. Inside of the predicted interval: 1." in found["text"][0]
     assert plan_data(plan())["estimator"] is None
 
 

@@ -34,7 +34,7 @@ export function chart(label: string, spec: (width: number) => Spec): HTMLElement
         font: "system-ui, sans-serif",
         view: { stroke: null },
         axis: { labelColor: ink, titleColor: ink, gridColor: theme.isDark() ? "#3a3f46" : "#dfe2e6", domainColor: theme.NEUTRAL, tickColor: theme.NEUTRAL, labelLimit: Math.min(260, host.clientWidth / 3), titleFontWeight: "normal", labelFontSize: 12, titleFontSize: 12 },
-        legend: { labelColor: ink, titleColor: ink, orient: "top", direction: "horizontal", columns: host.clientWidth < 500 ? 1 : 6, labelLimit: 220, labelFontSize: 12 },
+        legend: { labelColor: ink, titleColor: ink, orient: "top", direction: "horizontal", columns: host.clientWidth < 500 ? 1 : 6, labelLimit: 220, labelFontSize: 12, symbolOpacity: 1 },
         text: { color: ink },
       },
       ...spec(host.clientWidth),

@@ -37,7 +37,7 @@ export function contestChart(contest: Contestant[]): { drawn: HTMLElement | null
     },
     layer: [
       { mark: { type: "rule", strokeDash: [4, 4], color: ink() }, encoding: { x: { datum: 1, type: "quantitative" }, y: null, color: null, tooltip: null } },
-      { mark: { type: "rule", strokeWidth: 3 }, encoding: { x: { field: "low", type: "quantitative", scale: { zero: false, padding: 12 }, title: "latency / that of what ships (95% interval)" }, x2: { field: "high" } } },
+      { mark: { type: "rule", strokeWidth: 3 }, encoding: { x: { field: "low", type: "quantitative", scale: { zero: false, padding: 12 }, title: "latency / that of what ships" }, x2: { field: "high" } } },
       { mark: { type: "point", filled: true, size: 110, opacity: 1 }, encoding: { x: { field: "ratio", type: "quantitative" }, shape: { field: "role", type: "nominal", scale: { domain: ROLES, range: ["circle", "square", "diamond"] }, legend: { title: null } } } },
     ],
   });

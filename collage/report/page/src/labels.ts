@@ -65,7 +65,8 @@ export function title(plan: Plan, item: Item): string {
 function subtitle(plan: Plan, item: Item): string {
   if (item.kind === "partition") return shortened(plan.partitions[item.partition]?.label ?? "", 34);
   if (item.partitions.length === 0) return `${item.operators} operators`;
-  const count = item.partitions.length;
+  const count = item.partitions.filter((number) => plan.partitions[number]?.backend !== HOST).length;
+  if (count === 0) return "virtual machine";
   return `${count} partition${count === 1 ? "" : "s"} on\n${shortened(backendsOf(plan, item), 34)}`;
 }
 

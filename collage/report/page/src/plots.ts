@@ -8,6 +8,19 @@ const SHAPES = ["circle", "square", "diamond", "triangle-up", "cross", "triangle
 /** Where a logarithmic scale of ratios has ticks. */
 const RATIOS = [0.01, 0.02, 0.05, 0.1, 0.2, 0.33, 0.5, 0.7, 0.8, 0.9, 1, 1.1, 1.25, 1.5, 2, 3, 5, 10, 20, 50, 100];
 
+/** Pixels: a chart of two equal axes is not wider. */
+const WIDEST = 720;
+
+/** Powers of ten between two numbers; of few of them also what is between. */
+function ticks(low: number, high: number): number[] {
+  const steps = high / low < 5 ? [1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8] : high / low < 200 ? [1, 2, 5] : [1];
+  const found: number[] = [];
+  for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); power += 1) {
+    found.push(...steps.map((step) => step * 10 ** power).filter((at) => at >= low && at <= high));
+  }
+  return found;
+}
+
 export function plot(drawing: Drawing): HTMLElement {
   switch (drawing.kind) {
     case "scatter":
@@ -22,7 +35,7 @@ export function plot(drawing: Drawing): HTMLElement {
 }
 
 function colour(groups: string[]): Spec {
-  const colours = theme.backendColours(groups);
+  const colours = theme.groupColours(groups);
   return { field: "group", type: "nominal", scale: { domain: groups, range: groups.map((name) => colours.get(name)) }, legend: groups.length > 1 ? { title: null } : null };
 }
 
@@ -35,10 +48,11 @@ function scatter(drawing: Scatter): HTMLElement {
   const values = drawing.points.map(([x, y, low, high, group, about]) => ({ x, y, low, high, group: drawing.groups[group], about }));
   const all = values.flatMap(({ x, y }) => [x, y]);
   const domain = [Math.min(...all) / 1.3, Math.max(...all) * 1.3];
-  const axis = { format: ".3~g", labelOverlap: true, tickCount: 5 };
+  const axis = { values: ticks(domain[0]!, domain[1]!), format: ".3~g", labelOverlap: true };
   const scale = { type: "log", domain, nice: false };
   const many = values.length > 150;
   return chart(drawing.label, (width) => ({
+    width: Math.min(width, WIDEST),
     height: Math.min(460, width),
     data: { values },
     encoding: {
@@ -86,6 +100,7 @@ function curve(drawing: Curve): HTMLElement {
   const scale = { domain: [least, 1], nice: false };
   const axis = { format: "~%", tickCount: 6 };
   return chart(drawing.label, (width) => ({
+    width: Math.min(width, WIDEST),
     height: Math.min(360, width),
     data: { values },
     encoding: {
@@ -117,7 +132,7 @@ function bars(drawing: Bars): HTMLElement {
     mark: { type: "bar", stroke: theme.paper(), strokeWidth: 0.6 },
     encoding: {
       y: { field: "name", type: "nominal", sort: null, title: null },
-      x: { field: "value", type: "quantitative", title: drawing.x, axis: { format: "~s", labelOverlap: true } },
+      x: { field: "value", type: "quantitative", title: drawing.x, axis: { format: "~s", labelOverlap: true, tickMinStep: 1, tickCount: 8 } },
       order: { field: "order", type: "quantitative" },
       color: colour(drawing.groups),
       tooltip: { field: "about", type: "nominal" },

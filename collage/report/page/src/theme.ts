@@ -10,6 +10,13 @@ const HEAT: [number, number, number][] = [
   [127, 0, 0],
 ];
 export const NEUTRAL = "#8a8f98";
+const MEANINGS: Record<string, string> = {
+  ok: "#009e73",
+  invalid: "#d55e00",
+  quiet: "#009e73",
+  disturbed: "#e69f00",
+  "conditions not known": NEUTRAL,
+};
 export const LINK = "#0072b2";
 
 export function isDark(): boolean {
@@ -28,6 +35,11 @@ export function paper(): string {
 export function backendColours(names: string[]): Map<string, string> {
   const sorted = [...new Set(names)].sort();
   return new Map(sorted.map((name, i) => [name, BACKENDS[i % BACKENDS.length] ?? NEUTRAL]));
+}
+
+/** Of groups: those of backends, but where all of them have a meaning. */
+export function groupColours(names: string[]): Map<string, string> {
+  return names.every((name) => name in MEANINGS) ? new Map(names.map((name) => [name, MEANINGS[name]!])) : backendColours(names);
 }
 
 export function precisionColour(precision: string): string {
