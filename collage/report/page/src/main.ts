@@ -93,11 +93,11 @@ function rounds(plan: Plan): HTMLElement | null {
 
 function calls(plan: Plan): HTMLElement | null {
   if (plan.calls === null) return null;
-  const { sum, latency, threads, starts } = plan.calls;
-  const where = starts
-    ? "One thread of the caller makes all calls, one after another"
-    : "They run one after another; their durations were measured, not their starts, so that they are drawn without the gaps between them";
-  const text = `Partitions take ${milliseconds(sum)} of ${milliseconds(latency)} inside the whole. ${where}; inside of a partition its engine uses up to ${threads} thread${threads === 1 ? "" : "s"}.`;
+  const { sum, end, latency, threads, starts } = plan.calls;
+  const what = starts
+    ? `Partitions take ${milliseconds(sum)} of the ${milliseconds(end)} of the call that was watched; end to end a call takes ${milliseconds(latency)}. One thread makes all calls, one after another. In gaps the virtual machine works, and the stopwatch.`
+    : `Partitions take ${milliseconds(sum)} of ${milliseconds(latency)} inside the whole. They run one after another; their durations were measured, not their starts, so that what is between them stands at the end.`;
+  const text = `${what} Inside of a partition its engine uses up to ${threads} thread${threads === 1 ? "" : "s"}.`;
   const gaps = plan.calls.bars.filter((bar) => bar.partition < 0).sort((a, b) => b.end - b.start - (a.end - a.start));
   const rows = gaps.slice(0, 12).map((bar) => [bar.name, milliseconds(bar.end - bar.start), milliseconds(bar.start)]);
   const list = rows.length === 0 ? null : fold("What is between partitions", table(["what", "takes", "begins at"], rows, [1, 2]));
