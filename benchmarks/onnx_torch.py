@@ -301,6 +301,7 @@ _TRANSLATIONS: Mapping[str, Callable[[_Translation, NodeProto, Attributes], Any]
         "Concat": lambda t, node, a: t.call(torch.cat, [t.value(name) for name in node.input], int(a["axis"])),
         "Flatten": lambda t, node, a: t.call(torch.flatten, t.value(node.input[0]), int(a.get("axis", 1))),
         "Reshape": lambda t, node, a: t.call(torch.reshape, t.value(node.input[0]), t.integers(node, 1)),
+        "Expand": lambda t, node, a: t.call(torch.broadcast_to, t.value(node.input[0]), t.integers(node, 1)),
         "Transpose": lambda t, node, a: t.call(torch.permute, t.value(node.input[0]), list(a["perm"])),
         LINEAR: lambda t, node, a: t.call(functional.linear, *(t.value(name) for name in node.input)),
         GELU: _unary(functional.gelu),

@@ -20,7 +20,7 @@ from benchmarks.workloads.bert import bert_base, bert_tiny, minilm, tiny_bert
 from benchmarks.workloads.densenet import densenet121
 from benchmarks.workloads.efficientnet import efficientnet_b0
 from benchmarks.workloads.gan import dcgan
-from benchmarks.workloads.gpt import gpt2
+from benchmarks.workloads.gpt import gpt2, gpt2_step
 from benchmarks.workloads.inception import tiny_inception
 from benchmarks.workloads.inputs import random_inputs
 from benchmarks.workloads.mobilenet import mobilenet_v2, mobilenet_v2_035, tiny_mobilenet
@@ -30,6 +30,7 @@ from benchmarks.workloads.rnn import nasrnn
 from benchmarks.workloads.shufflenet import shufflenet_v2_x1_0
 from benchmarks.workloads.squeezenet import squeezenet1_1
 from benchmarks.workloads.unet import unet
+from benchmarks.workloads.vit import vit_b_16
 
 __all__ = ["HELD_OUT", "MORE", "NAMES", "QUICK", "SMALL", "WORKLOADS", "build", "builders", "random_inputs"]
 
@@ -49,8 +50,11 @@ WORKLOADS: Mapping[str, Callable[..., ModelProto]] = MappingProxyType(
     }
 )
 
-#: Networks that the paper does not have: of dense 3x3 convolutions without strides; no part of the benchmark's goals.
-MORE: Mapping[str, Callable[..., ModelProto]] = MappingProxyType({"resnet18": resnet18, "unet": unet})
+#: Networks that the paper does not have: of dense 3x3 convolutions without strides, a vision transformer, a step of
+#: decoding; no part of the benchmark's goals.
+MORE: Mapping[str, Callable[..., ModelProto]] = MappingProxyType(
+    {"resnet18": resnet18, "unet": unet, "vit_b_16": vit_b_16, "gpt2_step": gpt2_step}
+)
 
 #: Networks for the referee alone. No cost model is trained on their candidates, and no threshold, schedule, rule or
 #: other setting is chosen by a run of one of them; whoever needs a network for that takes another one.

@@ -1,4 +1,5 @@
-"""GPT-2 small (Radford et al. 2019): the prefill of an unpadded prompt, as Hugging Face's GPT2LMHeadModel exports it.
+"""GPT-2 small (Radford et al. 2019): the prefill of an unpadded prompt, as Hugging Face's GPT2LMHeadModel exports it,
+and one step of its decoding, with the keys and values of the tokens before as inputs and outputs.
 
 Pre-normalised blocks; one Gemm for query, key and value (weights stored (in, out)) and a Split; scores kept by Where
 with a constant lower triangle; GELU by its tanh formula; the head multiplies by the transposed word embeddings.
@@ -48,6 +49,48 @@ def gpt2(batch: int = 1, seed: int = 0, sequence: int = 64, dtype: str = "float3
     x = layer_norm(b, x, _WIDTH, _EPSILON)
     b.output(b.op("MatMul", x, b.op("Transpose", words, perm=[1, 0])), "logits", (batch, sequence, _VOCABULARY))
     return b.finish()
+
+
+def gpt2_step(batch: int = 1, seed: int = 0, sequence: int = 128, dtype: str = "float32") -> ModelProto:
+    """One step of GPT-2 small: the last of `sequence` tokens, and keys and values of the others, to its logits.
+
+    Outputs are the keys and values of all, too. The weights are those of `gpt2` of the same seed.
+    """
+    b = GraphBuilder("gpt2_step", seed, dtype)
+    shape = _Shape(batch, 1)
+    tokens = b.input("input_ids", (batch, 1), TensorProto.INT64)
+    words = b.normal((_VOCABULARY, _WIDTH), 1.0 / sqrt(_WIDTH))
+    positions = b.normal((_POSITIONS, _WIDTH), 0.5 / sqrt(_WIDTH))
+    place = b.op("Gather", positions, b.constant([[sequence - 1]], np.int64))
+    x = b.op("Add", b.op("Gather", words, tokens), place)
+    present: list[tuple[str, str]] = []
+    for layer in range(_LAYERS):
+        past = [(batch, _HEADS, sequence - 1, _WIDTH // _HEADS)] * 2
+        cache = [b.input(f"past_{layer}_{kind}", size) for kind, size in zip(("key", "value"), past, strict=True)]
+        mixed, key, value = _cached_attention(b, layer_norm(b, x, _WIDTH, _EPSILON), shape, cache[0], cache[1])
+        present += [(f"present_{layer}_key", key), (f"present_{layer}_value", value)]
+        x = b.op("Add", mixed, x)
+        x = b.op("Add", x, _feed_forward(b, layer_norm(b, x, _WIDTH, _EPSILON), shape))
+    x = layer_norm(b, x, _WIDTH, _EPSILON)
+    b.output(b.op("MatMul", x, b.op("Transpose", words, perm=[1, 0])), "logits", (batch, 1, _VOCABULARY))
+    for name, tensor in present:
+        b.output(tensor, name, (batch, _HEADS, sequence, _WIDTH // _HEADS))
+    return b.finish()
+
+
+def _cached_attention(b: GraphBuilder, x: str, shape: _Shape, keys: str, values: str) -> tuple[str, str, str]:
+    """Attention of one token to itself and those before; then the keys and the values of all."""
+    size = _WIDTH // _HEADS
+    fused = _conv1d(b, x, (_WIDTH, 3 * _WIDTH), shape)
+    parts = b.op_many("Split", 3, fused, b.ints(_WIDTH, _WIDTH, _WIDTH), axis=2)
+    split = (b.op("Reshape", part, b.ints(shape.batch, 1, _HEADS, size)) for part in parts)
+    query, key, value = (b.op("Transpose", part, perm=[0, 2, 1, 3]) for part in split)
+    keys, values = b.op("Concat", keys, key, axis=2), b.op("Concat", values, value, axis=2)
+    scores = b.op("MatMul", query, b.op("Transpose", keys, perm=[0, 1, 3, 2]))
+    weights = b.op("Softmax", b.op("Div", scores, b.constant(sqrt(size))), axis=-1)
+    context = b.op("Transpose", b.op("MatMul", weights, values), perm=[0, 2, 1, 3])
+    context = b.op("Reshape", context, b.ints(shape.batch, 1, _WIDTH))
+    return _conv1d(b, context, (_WIDTH, _WIDTH), shape, _BRANCH_GAIN), keys, values
 
 
 def _attention(b: GraphBuilder, x: str, shape: _Shape) -> str:

@@ -69,7 +69,7 @@ def test_three_dimensions_and_padding_on_one_side_agree() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [*GPU_NETWORKS, *HELD_OUT, "gpt2"])
+@pytest.mark.parametrize("name", [*GPU_NETWORKS, *HELD_OUT, "gpt2", "gpt2_step", "vit_b_16"])
 def test_networks_agree_with_onnx_runtime(name: str) -> None:
     check(build(name))
 

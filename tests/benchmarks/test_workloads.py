@@ -31,6 +31,7 @@ PARAMETERS = {
     "nasrnn": 5 * 16 * 512 * 512,
     "gpt2": 124_439_808,
     "resnet18": 11_689_512,
+    "vit_b_16": 86_567_656,
     "squeezenet1_1": 1_235_496,
     "shufflenet_v2_x1_0": 2_278_604,
     "efficientnet_b0": 5_288_548,
@@ -46,6 +47,7 @@ CONVOLUTIONS = {
     "nasnet_a_mobile": 356,
     "resnet50_3d": 53,
     "resnet18": 20,
+    "vit_b_16": 1,
     "unet": 19,
     "squeezenet1_1": 26,
     "shufflenet_v2_x1_0": 56,
@@ -189,6 +191,26 @@ def test_an_unknown_type_is_refused() -> None:
 def test_unknown_name_lists_the_known_ones() -> None:
     with pytest.raises(ValueError, match=r"'resnet51'.*resnet50.*tiny_bert"):
         build("resnet51")
+
+
+@pytest.mark.slow
+def test_a_step_of_decoding_gives_what_the_whole_prompt_gives() -> None:
+    """With the keys and values of the first tokens, the logits of the last one."""
+    prefill, step, length = build("gpt2", sequence=4), build("gpt2_step", sequence=4), 4
+    kept = [n for n in prefill.graph.node if n.op_type == "Transpose" and n.output[0] != prefill.graph.output[0].name]
+    kept = [n for n in kept if len(next(a for a in n.attribute if a.name == "perm").ints) == 4]
+    # Of every layer: query, key, value, context.
+    keys, values = kept[1::4], kept[2::4]
+    prefill.graph.output.extend(helper.make_empty_tensor_value_info(n.output[0]) for n in (*keys, *values))
+    tokens = random_inputs(prefill, seed=7)["input_ids"]
+    logits, *caches = run(prefill, {"input_ids": tokens})
+    inputs = {"input_ids": tokens[:, -1:]}
+    for layer in range(12):
+        inputs[f"past_{layer}_key"] = caches[layer].transpose(0, 1, 3, 2)[:, :, : length - 1]
+        inputs[f"past_{layer}_value"] = caches[12 + layer][:, :, : length - 1]
+    last, *present = run(step, {name: np.ascontiguousarray(array) for name, array in inputs.items()})
+    np.testing.assert_allclose(last[:, 0], logits[:, -1], rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(present[1], caches[12], rtol=1e-3, atol=1e-4)
 
 
 def test_random_inputs_are_legal_and_seeded() -> None:
