@@ -42,7 +42,8 @@ def main() -> None:
         if asked.resume is not None and (asked.resume / name).exists() and not (asked.state / name).exists():
             shutil.copyfile(asked.resume / name, asked.state / name)
     rows = [row for row in ROWS if asked.networks is None or row[0] in asked.networks]
-    rows += [(name, "float32", 1) for name in asked.networks or () if name not in {row[0] for row in ROWS}]
+    others = [name for name in asked.networks or () if name not in {row[0] for row in ROWS}]
+    rows += [(name, dtype, 1) for name in others for dtype in asked.dtypes]
     rows = [row for row in rows if row[1] in asked.dtypes and (asked.batches is None or row[2] in asked.batches)]
     here = [peer for peer in PEERS if asked.device == "cuda" or peer in ON_CPU]
     peers = [peer for peer in here if asked.peers is None or peer in asked.peers]
