@@ -28,8 +28,8 @@ def headline(found: Overview) -> list[str]:
     if not times:
         return lines
     lines.append(
-        f"Measured from {_time(times[0])} to {_time(times[-1])}, on {_number(len(found.hosts), 'host')} in "
-        f"{_number(len(found.sessions), 'session')}"
+        f"Measured from {_time(times[0])} to {_time(times[-1])}, on {_number(sum(map(bool, found.hosts)), 'known host')} in "
+        f"{_number(sum(map(bool, found.sessions)), 'known session')}"
     )
     quiet = f"; others disturbed {disturbed / known:.1%} of those whose conditions are known" if known else ""
     lines.append(f"{failed / found.observations:.1%} of the observations are failures{quiet}")

@@ -12,7 +12,7 @@ import pytest
 from collage.errors import CollageError, RecordsError
 from collage.records import Record, read_log
 from estimators.cost_model.analytic import Analytic
-from estimators.cost_model.conformal import conformal_quantile, group_weights
+from estimators.cost_model.conformal import conformal_quantile, group_weights, observed_coverage
 from estimators.cost_model.data.training_set import training_set
 from estimators.cost_model.model import CostModel
 from estimators.features.columns import WORK_NAMES
@@ -64,6 +64,37 @@ def test_intervals_hold_about_the_stated_share_of_networks_left_out(model: CostM
     report = model.errors()
     assert report.rows[0].name == "all"
     assert 0.8 <= report.rows[0].coverage <= 0.97
+
+
+def test_errors_keep_the_prediction_of_each_record_and_its_interval(model: CostModel) -> None:
+    report = model.errors()
+    assert len(report.predictions) == report.rows[0].count and len({p.network for p in report.predictions}) == 10
+    assert all(
+        p.low < p.predicted < p.high and p.record.seconds == pytest.approx(p.seconds) for p in report.predictions
+    )
+    inside = np.mean([p.low <= p.seconds <= p.high for p in report.predictions])
+    assert inside == pytest.approx(report.rows[0].coverage) and report.coverage == 0.9
+
+
+def test_observed_coverage_grows_with_the_nominal_one(model: CostModel) -> None:
+    report = model.errors()
+    assert {c.name for c in report.calibration} == {"all", "onnxruntime", "openvino", "tvm"}
+    observed = [c.observed for c in report.calibration if c.name == "all"]
+    assert observed == sorted(observed) and 0.8 < observed[4] < 0.97
+
+
+def test_it_says_of_which_operators_it_has_no_records(model: CostModel) -> None:
+    unseen = model.errors().unseen
+    assert "nn.conv2d" not in unseen["any backend"] and "nn.conv1d_transpose" in unseen["any backend"]
+
+
+def test_scores_of_a_group_are_held_by_quantiles_of_the_others() -> None:
+    scores, groups = np.array([1.0, 1.0, 2.0, 2.0]), np.array([0, 0, 1, 1])
+    found = observed_coverage(scores, groups, np.array([0.5, 0.9]))
+    np.testing.assert_allclose(found, [0.5, 0.5], err_msg="the group of ones")
+    many = np.linspace(0.0, 1.0, 1000)
+    found = observed_coverage(many, np.arange(1000), np.array([0.5, 0.9]))
+    np.testing.assert_allclose(found, [0.5, 0.9], atol=0.01)
 
 
 def test_intervals_lie_around_predictions(model: CostModel, valid: list[Record]) -> None:

@@ -22,7 +22,9 @@ NOW = datetime(2026, 1, 3, tzinfo=timezone.utc)
 def test_the_first_sentences_are_what_there_is() -> None:
     first, second, third = headline(overview(observations(), NOW))
     assert first == "5 records of 9 observations"
-    assert second.startswith("Measured from 2026-01-01 10:00") and second.endswith("on 3 hosts in 3 sessions")
+    assert second.startswith("Measured from 2026-01-01 10:00") and second.endswith(
+        "on 2 known hosts in 2 known sessions"
+    )
     assert third.startswith("22.2% of the observations are failures; others disturbed 50.0%")
 
 
