@@ -27,9 +27,10 @@ def headline(found: Overview) -> list[str]:
     lines = [f"{_number(found.records.total(), 'record')} of {_number(found.observations, 'observation')}"]
     if not times:
         return lines
+    hosts, tuned = (sum(map(bool, names)) for names in (found.hosts, found.sessions))
     lines.append(
-        f"Measured from {_time(times[0])} to {_time(times[-1])}, on {_number(sum(map(bool, found.hosts)), 'known host')} in "
-        f"{_number(sum(map(bool, found.sessions)), 'known session')}"
+        f"Measured from {_time(times[0])} to {_time(times[-1])}, on {_number(hosts, 'known host')} in "
+        f"{_number(tuned, 'known session')}"
     )
     quiet = f"; others disturbed {disturbed / known:.1%} of those whose conditions are known" if known else ""
     lines.append(f"{failed / found.observations:.1%} of the observations are failures{quiet}")
