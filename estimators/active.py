@@ -132,7 +132,7 @@ class ActiveEstimator(CostEstimator):
 
     def on(self, workers: Workers) -> CostEstimator:
         measured = None if self.measured is None else self.measured.on(workers)
-        found = self.with_params(workers=workers, measured=measured)
+        found = self.with_params(workers=workers, measured=measured, device=self.device or workers.device)
         found.budget_ = self.budget_
         return found
 
@@ -285,7 +285,9 @@ class ActiveEstimator(CostEstimator):
         known = {key: measured[key] for key in map(_key, workloads) if key in measured}
         others = [w for w in workloads if _key(w) not in known and _key(w) not in self._unrecorded]
         if self.measured is None and others:
-            recorded = zip(others, CachedEstimator(self.records, protocol=self.protocol).estimate(others), strict=True)
+            place = None if self.workers is None else self.workers.device
+            known_before = CachedEstimator(self.records, protocol=self.protocol, device=place)
+            recorded = zip(others, known_before.estimate(others), strict=True)
             found = {_key(w): cost for w, cost in recorded if not cost.is_unknown}
             known.update(found)
             self._unrecorded.update(key for w in others if (key := _key(w)) not in found)

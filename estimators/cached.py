@@ -54,7 +54,8 @@ class CachedEstimator(CostEstimator):
         return self.with_params(records=records if self.records is None else self.records, fallback=fallback)
 
     def on(self, workers: Workers) -> CostEstimator:
-        return self if self.fallback is None else self.with_params(fallback=self.fallback.on(workers))
+        fallback = None if self.fallback is None else self.fallback.on(workers)
+        return self.with_params(fallback=fallback, device=self.device or workers.device)
 
     def session(self) -> AbstractContextManager[None]:
         return nullcontext() if self.fallback is None else self.fallback.session()

@@ -81,7 +81,8 @@ class LearnedEstimator(Trainable):
         return self if self.fallback is None else self.with_params(fallback=self.fallback.bind(records, reporter))
 
     def on(self, workers: Workers) -> CostEstimator:
-        return self if self.fallback is None else self.with_params(fallback=self.fallback.on(workers))
+        fallback = None if self.fallback is None else self.fallback.on(workers)
+        return self.with_params(fallback=fallback, device=self.device or workers.device)
 
     def session(self) -> AbstractContextManager[None]:
         return nullcontext() if self.fallback is None else self.fallback.session()

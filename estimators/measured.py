@@ -113,10 +113,11 @@ class MeasuredEstimator(CostEstimator):
             records = self.records
             if not isinstance(records, RecordDatabase):
                 records = stack.enter_context(RecordDatabase(records))
-            protocol = self.protocol or candidate_protocol(describe_device(device_kind(workloads)))
+            elsewhere = None if self.workers is None else self.workers.device
+            protocol = self.protocol or candidate_protocol(elsewhere or describe_device(device_kind(workloads)))
             bench = self._bench or stack.enter_context(self._new_bench())
             device = _DeviceEstimator(records, protocol, self.reporter or Reporter(), bench, self._conditions)
-            return CachedEstimator(records, fallback=device, protocol=protocol).estimate(workloads)
+            return CachedEstimator(records, fallback=device, protocol=protocol, device=elsewhere).estimate(workloads)
 
     def notes(self, workloads: Collection[Workload]) -> list[str]:
         """How disturbed the machine was by others while it measured, and who else measured."""
@@ -190,6 +191,7 @@ class _DeviceEstimator(CostEstimator):
         self.reporter = reporter
         self.bench = bench
         self.conditions = conditions
+        self._elsewhere = None if bench.others is None else bench.others.device
         self._device = cache(describe_device)
 
     def estimate(self, workloads: Sequence[Workload]) -> list[Cost]:
@@ -225,6 +227,8 @@ class _DeviceEstimator(CostEstimator):
         MachineFault
             The machine is to blame that a probe was not built: candidates would be timed in other conditions.
         """
+        if self._elsewhere is not None:  # it wakes its threads by a call of the candidate itself
+            return {}
         known = self.bench.warm_ups
         backends = {w.backend.name: w.backend for w in workloads if is_host(w.backend.device)}
         new = [backend for name, backend in backends.items() if name not in known]
@@ -350,7 +354,7 @@ class _DeviceEstimator(CostEstimator):
         return costs
 
     def _record_of(self, workload: Workload, measurement: Measurement, cost: Cost) -> Record:
-        device = self._device(workload.backend.device)
+        device = self._elsewhere or self._device(workload.backend.device)
         return Record.of(
             key_of(workload, device, self.protocol),
             cost,

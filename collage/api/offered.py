@@ -14,6 +14,7 @@ from collage.backends.base import Backend
 from collage.backends.resolve import available_backends, resolve_on
 from collage.cost.estimator import CostEstimator
 from collage.cost.transition import Pair, Transition, completed
+from collage.measure.boards import Board
 from collage.measure.copies import copy_costs
 from collage.measure.transitions import transition_costs
 from collage.measure.workers import Workers
@@ -79,6 +80,7 @@ def offer(
     database: RecordDatabase,
     reporter: Reporter,
     workers: Workers | None = None,
+    board: Board | None = None,
 ) -> Offered:
     """The backends and the estimator of a run, with notes on those that were passed over.
 
@@ -96,6 +98,8 @@ def offer(
         Number of threads of the deployment.
     wish
         The error budget; None is float32 alone.
+    board
+        Where the plan runs; only backends that have a runtime there are offered, and costs are measured.
 
     Raises
     ------
@@ -106,6 +110,9 @@ def offer(
     """
     available = resolve_on(backends, devices, (FLOAT32,) if wish is None else wish.precisions)
     passed_over: tuple[str, ...] = ()
+    if board is not None:
+        available, passed_over = board.backends(available)
+        workers, estimator = board, estimator or "measured"
     chosen: CostEstimator
     if estimator is None:
         # Costs of less precision are measured where no model knows them.
@@ -125,7 +132,11 @@ def offer(
         for name in available
         if name not in known
     )
-    notes = (*passed_over, *left_out, *(_less_precise(devices) if wish is None and backends is None else ()))
+    notes = (
+        *passed_over,
+        *left_out,
+        *(_less_precise(devices) if wish is None and backends is None and board is None else ()),
+    )
     return Offered(devices, threads, known, chosen, notes)
 
 

@@ -25,10 +25,12 @@ from collage.api.effort import Effort
 from collage.api.offered import offer
 from collage.api.plan import Plan
 from collage.backends.base import Backend
+from collage.backends.tvm.target import target_text
 from collage.compile.tuning import tune_kernels
 from collage.confirm.decision import decide
 from collage.confirm.latencies import Latencies
 from collage.confirm.launches import launch_notes
+from collage.confirm.on_board import BoardPlans, decide_on_board
 from collage.confirm.run import Contest
 from collage.confirm.within_budget import decide_within
 from collage.cost.estimator import CostEstimator
@@ -44,6 +46,7 @@ from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.description import describe_module, structure_hash
 from collage.graph.from_relax import read_graph
 from collage.interrupt import interruptible, resumable
+from collage.measure.boards import board_at
 from collage.measure.fleet import workers_at
 from collage.measure.pool import shared_pool
 from collage.measure.reference import ReferenceRun
@@ -94,6 +97,8 @@ def partition(
     searcher_parameters: Mapping[str, Any] | None = None,
     estimator_parameters: Mapping[str, Any] | None = None,
     workers: str | None = None,
+    runner: str | None = None,
+    target: str | None = None,
     reporter: Reporter | None = None,
 ) -> Plan:
     """Find which backend should run which part of a network.
@@ -118,7 +123,7 @@ def partition(
         Path of the records database, or the address of one of PostgreSQL; None is the default one in the user's cache
         folder.
     threads
-        Number of threads of the deployment; None is all processors of this process.
+        Number of threads of the deployment; None is all processors of this process, or of the board.
     shapes
         Input name -> shape, for inputs with dynamic dimensions.
     inputs
@@ -153,6 +158,11 @@ def partition(
     workers
         Address of a Dask scheduler, such as "tcp://host:8786": its workers on machines like this one build and time
         candidates (docs/SCALE.md). Transitions and whole plans are timed on this host. None is this host alone.
+    runner
+        Address of boards at a tracker of TVM's RPC, as "rpc://tracker:9190/key": the plan is for such a board, and
+        everything is timed there (docs/SCALE.md). None is this machine.
+    target
+        TVM's target of the board, as "llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72"; None asks the board.
     reporter
         Shows progress.
 
@@ -181,8 +191,6 @@ def partition(
     reporter = reporter or Reporter()
     devices = tuple(devices or [device])
     device = devices[0]
-    threads = threads or default_threads()
-    configure_threads(threads)
     effort = Effort.of(effort)
     correction_rounds = effort.correction_rounds if correction_rounds is None else correction_rounds
     if len(devices) > 1 and not all(map(is_host, devices)):
@@ -192,8 +200,11 @@ def partition(
         RecordDatabase(records) as database,
         closing(reporter),
         resumable(database.name),
-        workers_at(workers, reporter, devices) as others,
+        workers_at(workers, reporter, devices) as fleet,
+        board_at(runner, target, reporter, devices, workers) as board,
     ):
+        threads = threads or (default_threads() if board is None else board.device.cores)
+        configure_threads(threads if board is None else default_threads())
         search_with: Searcher = plugins.load("searchers", searcher, **searcher_parameters or {})
         wish = Wish.of(
             max_error=max_error,
@@ -203,10 +214,21 @@ def partition(
             validation=validation,
             precisions=precisions,
         )
-        if wish is not None and devices != ("cpu",):
-            raise CollageError(f"an error budget is for a plan on the CPU alone, not on {', '.join(devices)}")
+        if wish is not None and (devices != ("cpu",) or board is not None):
+            where = ", ".join(devices) if board is None else "a board"
+            raise CollageError(f"an error budget is for a plan on the CPU of this machine alone, not on {where}")
         offered = offer(
-            backends, estimator, estimator_parameters or {}, effort, devices, threads, wish, database, reporter, others
+            backends,
+            estimator,
+            estimator_parameters or {},
+            effort,
+            devices,
+            threads,
+            wish,
+            database,
+            reporter,
+            fleet,
+            board,
         )
         chosen, estimate_with = offered.backends, offered.estimator
         if estimate_with.uses_device:
@@ -226,6 +248,7 @@ def partition(
         reporter.stage("enumerating candidates")
         candidates = enumerate_candidates(graph, chosen)
         alone = partial(fewest_partitions, search_with, graph, candidates)
+        run_here = confirm_end_to_end and board is None
         tune_kernels(module, graph, chosen, threads, alone, reporter)
 
         workloads = WorkloadFactory(module, graph, chosen, threads, reference.values)
@@ -237,36 +260,40 @@ def partition(
             chosen,
             threads,
             reference.inputs,
-            reference.outputs if confirm_end_to_end else [],
+            reference.outputs if run_here else [],
             reporter,
             EndToEnd(race_rounds=effort.race_rounds, final_rounds=effort.final_rounds),
             device,
             seed,
-        ) as runner:
-            latencies = Latencies(network, chosen, runner, database)
+        ) as plan_runner:
+            latencies = Latencies(network, chosen, plan_runner, database)
             problem = SearchProblem(
                 graph=graph,
                 candidates=candidates,
                 cost_table=CostTable(costs.costs, workloads.of, costs.intervals),
                 transitions=transitions,
                 priorities={name: backend.priority for name, backend in chosen.items()},
-                latency_table=LatencyTable(latencies, latencies.again) if confirm_end_to_end else LatencyTable(),
+                latency_table=LatencyTable(latencies, latencies.again) if run_here else LatencyTable(),
                 crossings=offered.crossings(),
                 budget_s=budget_s,
                 seed=seed,
                 progress=lambda line: reporter.step(line, 0),
             )
             contest = None
-            if confirm_end_to_end:
+            if run_here:
                 contest = Contest(
-                    network, chosen, database, runner, rivals_of(onnx_file(model, runner.folder), devices)
+                    network, chosen, database, plan_runner, rivals_of(onnx_file(model, plan_runner.folder), devices)
                 )
             within, loss = None, math.nan
             if grant is None:
                 with estimate_with.session():
                     searched = search(search_with, problem, chosen)
                 loss = greedy_loss(searched)
-                decision = decide(search_with, searched, chosen, contest, correction_rounds, estimate_with.session)
+                if board is None:
+                    decision = decide(search_with, searched, chosen, contest, correction_rounds, estimate_with.session)
+                else:
+                    plans = BoardPlans(module, graph, chosen, threads, reference, board, reporter)
+                    decision = decide_on_board(searched, chosen, plans if confirm_end_to_end else None)
             else:
                 decision, within = decide_within(
                     grant, search_with, problem, chosen, contest, correction_rounds, estimate_with.session
@@ -282,6 +309,7 @@ def partition(
             versions={name: backend.version() for name, backend in chosen.items()},
             threads=threads,
             device=device,
+            target="" if board is None else target_text(board.target),
             inputs={spec.name: spec.shape for spec in input_specs(module)},
             searched_cost=decision.searched.cost,
             greedy_loss=loss,

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from collage import plugins
 from collage.annotations.places import places_of
 from collage.backends.base import Backend, split_label
+from collage.backends.tvm.target import parse_target
 from collage.compile.build import CompiledExecutable, build, build_untouched
 from collage.compile.rewrite import apply
 from collage.confirm.contest import UNTOUCHED
@@ -87,7 +88,8 @@ class Plan(PlanData, frozen=True, kw_only=True, rename={"backends": "instances"}
             "versions": {name: b.version() for name, b in self.backends.items()},
         }
         if self.choice == UNTOUCHED:
-            return build_untouched(self.module, self.threads, metadata, self.device)
+            native = [backend for backend in self.backends.values() if backend.device == self.device]
+            return build_untouched(self.module, self.threads, metadata, self.device, native)
         return build(self.partitioned(), list(self.backends.values()), self.threads, metadata, self.device)
 
     def summary(self, details: bool = True) -> str:
@@ -151,7 +153,7 @@ class Plan(PlanData, frozen=True, kw_only=True, rename={"backends": "instances"}
         used = {p.backend for p in data.partitions} - {HOST}
         if data.ranges:
             module = with_node_ranges(module, {index: (low, high) for index, low, high in data.ranges})
-        backends = {name: _loaded(name, data) for name in sorted(used | set(data.versions))}
+        backends = {name: _loaded(name, data, source) for name in sorted(used | set(data.versions))}
         graph = read_graph(module)
         plan = cls(**{name: getattr(data, name) for name in data.__struct_fields__}, module=module, backends=backends)
         file.check(plan, graph, source)
@@ -172,9 +174,14 @@ class Plan(PlanData, frozen=True, kw_only=True, rename={"backends": "instances"}
         return plan
 
 
-def _loaded(name: str, data: PlanData) -> Backend:
-    """The backend of a name, with the libraries that its partitions call."""
+def _loaded(name: str, data: PlanData, source: Path) -> Backend:
+    """The backend of a name, for the plan's target, with the libraries that its partitions call."""
     backend: Backend = plugins.load("backends", name)
+    if data.target:
+        found = backend.on_board(parse_target(data.target))
+        if found is None:
+            raise PlanError(f"{source}: the plan is for a board, and {name} has no runtime there")
+        return found
     labels = (label for p in data.partitions if p.backend == name for label, _ in p.composites)
     called = sorted({split_label(label)[0] for label in labels}) if backend.style == "native" else []
     return backend.with_libraries(called) if called else backend

@@ -9,7 +9,7 @@ import numpy as np
 
 from collage.api.partitioner import partition
 from collage.api.plan_set import PlanSet
-from collage.errors import FrontendError
+from collage.errors import CollageError, FrontendError
 from collage.frontend import input_shapes
 from collage.progress import Reporter
 
@@ -44,6 +44,8 @@ def partition_shapes(
     CollageError
         As of `collage.partition`.
     """
+    if options.get("runner") is not None:
+        raise CollageError("a plan for a board is of one list of shapes: what runs there is one library")
     reporter = reporter or Reporter()
     wanted = [input_shapes(model, each) for each in shapes]
     if not wanted:

@@ -248,6 +248,16 @@ class Backend(ABC):
             raise CodegenError(f"{self.name} calls no library for {label}; it was made with: {known}")
         return self.libraries[name], own
 
+    def on_board(self: _Backend, target: Mapping[str, Any]) -> _Backend | None:
+        """The same for a machine that runs TVM's runtime and nothing else; by default None: its partitions need more.
+
+        Parameters
+        ----------
+        target
+            TVM's target of that machine, as JSON-ready data (`collage.backends.tvm.target`).
+        """
+        return None
+
     def lowering(self, threads: int) -> Lowering | None:
         """Of native backends: what TVM does with modules that they are part of; None for others."""
         return None

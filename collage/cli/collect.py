@@ -11,7 +11,7 @@ import typer
 
 from collage.annotations.precision import BF16, INT8
 from collage.cli.exits import guarded
-from collage.cli.options import Device, Devices, Records, Verbose, Workers, parse_names
+from collage.cli.options import Device, Devices, Records, Runner, Target, Verbose, Workers, parse_names
 from collage.cli.terminal import quiet
 
 #: Hours of measuring should not be in anybody's way; on a machine that is idle otherwise it changes no latency.
@@ -75,6 +75,8 @@ def collect(
     model: _CostModel = None,
     precisions: _Precisions = None,
     workers: Workers = None,
+    runner: Runner = None,
+    target: Target = None,
     verbose: Verbose = False,
 ) -> None:
     """Measure the candidates of networks, and variants of them on other shapes, that the records do not hold yet."""
@@ -118,6 +120,8 @@ def collect(
             model=model,
             precisions=less,
             workers=workers,
+            runner=runner,
+            target=target,
             reporter=ProgressBar(terminal),
         )
     print(

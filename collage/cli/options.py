@@ -35,6 +35,23 @@ Workers = Annotated[
         show_default=False,
     ),
 ]
+Runner = Annotated[
+    str | None,
+    typer.Option(
+        metavar="rpc://HOST:PORT/KEY",
+        help="Boards at a tracker of TVM's RPC: kernels of TVM are compiled for such a board, and timed there.",
+        show_default=False,
+    ),
+]
+Target = Annotated[
+    str | None,
+    typer.Option(
+        metavar="'llvm -mtriple=...'",
+        help="TVM's target of the board, as 'llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72'; by default the board "
+        "is asked.",
+        show_default=False,
+    ),
+]
 Shapes = Annotated[
     list[str] | None,
     typer.Option(

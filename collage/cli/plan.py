@@ -88,7 +88,7 @@ def _load(path: Path, model: Path, shapes: dict[str, tuple[int, ...]], records: 
 
     def scheduled(plan: Plan) -> Plan:
         native = native_backend(plan.device, tuning_folder(records, plan.device))
-        if native.name not in plan.backends:
+        if native.name not in plan.backends or plan.target:
             return plan
         return replace(plan, backends={**plan.backends, native.name: native})
 

@@ -22,8 +22,10 @@ from collage.cli.options import (
     Output,
     Parameters,
     Records,
+    Runner,
     ShapeLists,
     Shapes,
+    Target,
     Verbose,
     Workers,
     file_of,
@@ -134,6 +136,8 @@ def tune(
     seed: Annotated[int, typer.Option(help="Of the searcher's and the inputs' random numbers.")] = 0,
     parameter: Parameters = None,
     workers: Workers = None,
+    runner: Runner = None,
+    target: Target = None,
     verbose: Verbose = False,
 ) -> None:
     """Find which backend should run which part of a network, and compile it."""
@@ -155,10 +159,13 @@ def tune(
         import_tvm_without_torch()  # an ONNX file has no use for PyTorch, which takes seconds
         from collage.api.partitioner import partition
         from collage.api.several_shapes import partition_shapes
+        from collage.backends.tvm.target import linker_of, parse_target
         from collage.cli.progress_bar import ProgressBar, duration
         from collage.frontend import batch_shapes
         from collage.records import RecordDatabase, default_path
 
+        if target is not None:
+            linker_of(parse_target(target)).require_able(output)
         path = records or str(default_path())
         with RecordDatabase(path) as database:
             before, shown = database.stats().by_kind, database.name
@@ -182,6 +189,8 @@ def tune(
             "searcher_parameters": parameters["searcher"],
             "estimator_parameters": parameters["estimator"],
             "workers": workers,
+            "runner": runner,
+            "target": target,
             "reporter": reporter,
         }
         found: Plan | PlanSet

@@ -35,6 +35,7 @@ from collage.cost.estimator import CostEstimator, Workload, estimates
 from collage.frontend import load
 from collage.graph.from_relax import read_graph
 from collage.interrupt import interruptible, resumable
+from collage.measure.boards import board_at
 from collage.measure.fleet import workers_at
 from collage.measure.reference import ReferenceRun
 from collage.measure.transitions import transition_costs
@@ -106,6 +107,8 @@ def collect(
     model: str | Path | None = None,
     precisions: Collection[str] = (),
     workers: str | None = None,
+    runner: str | None = None,
+    target: str | None = None,
     reporter: Reporter | None = None,
 ) -> Collected:
     """Measure the candidates of networks, variants of them, and what changes of backend cost, into the records.
@@ -130,7 +133,7 @@ def collect(
     seed
         Of what is drawn.
     threads
-        Number of threads of the deployment; None is all processors of this process.
+        Number of threads of the deployment; None is all processors of this process, or of the board.
     device
         What the workloads run on, "cpu" or "cuda".
     devices
@@ -143,6 +146,8 @@ def collect(
         known of their ranges).
     workers
         Address of a Dask scheduler, whose workers build and time the candidates; None is this host alone.
+    runner, target
+        Address of boards and their target, as of `collage.partition`: the candidates are timed there.
     reporter
         Shows progress.
 
@@ -156,23 +161,27 @@ def collect(
         The user pressed Ctrl-C; what was measured is in the records, and the same call resumes.
     """
     reporter = reporter or Reporter()
-    threads = threads or default_threads()
-    configure_threads(threads)
     with (
         interruptible(),
         RecordDatabase(records) as database,
         closing(reporter),
         resumable(database.name),
-        workers_at(workers, reporter, devices or [device]) as others,
+        workers_at(workers, reporter, devices or [device]) as fleet,
+        board_at(runner, target, reporter, devices or [device], workers) as board,
     ):
+        threads = threads or (default_threads() if board is None else board.device.cores)
+        configure_threads(threads if board is None else default_threads())
         kinds = families_named(families)
         places = tuple(devices or [device])
         chosen = resolve_on(backends, places, (FLOAT32, *precisions))
+        notes: tuple[str, ...] = ()
+        if board is not None:
+            chosen, notes = board.backends(chosen)
         candidates_of = functools.partial(
             _candidates, backends=chosen, device=places[0], threads=threads, seed=seed, int8=INT8 in precisions
         )
         learned = None if model is None else plugins.load("estimators", "learned", model=model)
-        measuring = _Measuring(database, budget_s, reporter, others)
+        measuring = _Measuring(database, budget_s, reporter, fleet or board, notes)
         rng = random.Random(seed)
         found: list[Alternatives] = []
         for network in models:
@@ -269,9 +278,16 @@ class _Measuring:
     """Measures what the records do not hold, outliers twice, and counts what it does."""
 
     def __init__(
-        self, database: RecordDatabase, budget_s: float | None, reporter: Reporter, workers: Workers | None
+        self,
+        database: RecordDatabase,
+        budget_s: float | None,
+        reporter: Reporter,
+        workers: Workers | None,
+        notes: tuple[str, ...] = (),
     ) -> None:
-        self.cached: CostEstimator = plugins.load("estimators", "cached", records=database)
+        cached: CostEstimator = plugins.load("estimators", "cached", records=database)
+        self.cached = cached if workers is None else cached.on(workers)
+        self._notes = notes
         self._database = database
         self._reporter = reporter
         self._workers = workers
@@ -295,7 +311,7 @@ class _Measuring:
             variants=variants,
             designed=designed,
             complete=complete,
-            notes=() if self._workers is None else tuple(self._workers.notes()),
+            notes=(*self._notes, *(self._workers.notes() if self._workers is not None else ())),
         )
 
     def all(self, groups: Sequence[Alternatives]) -> bool:

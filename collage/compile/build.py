@@ -19,7 +19,7 @@ import collage
 from collage.annotations.opaque import PREFIX, opaque_calls, opaque_name
 from collage.annotations.places import places_of
 from collage.backends.base import Backend
-from collage.backends.lowering import Lowering
+from collage.backends.lowering import Linker, Lowering
 from collage.compile.calls import with_open_results
 from collage.compile.copies import Placed, devices_of, owners_of, with_copies
 from collage.compile.deployment import as_metadata, deployment_of
@@ -39,14 +39,33 @@ from collage.runtime.model import CompiledModel
 class CompiledExecutable:
     """A compiled network in this process: callable, and exportable to one file.
 
-    `collage.runtime.load` loads that file in a process that has nothing of the compiling side.
+    `collage.runtime.load` loads that file in a process that has nothing of the compiling side. What was compiled for a
+    board cannot be called here, and TVM's virtual machine loads its file.
+
+    Attributes
+    ----------
+    executable
+        TVM's.
+    metadata
+        What the model says of itself.
+    linker
+        Of the board that it is for; None of this machine.
     """
 
     executable: Any
     metadata: Mapping[str, Any]
+    linker: Linker | None = None
 
     def load(self) -> CompiledModel:
-        """The network, ready to be called in this process."""
+        """The network, ready to be called in this process.
+
+        Raises
+        ------
+        CollageError
+            It is for a board.
+        """
+        if self.linker is not None:
+            raise CollageError(f"it is compiled for a board ({self.linker.triple}): export it, and run it there")
         runtime_engines.register()
         return CompiledModel(self.executable.jit(), dict(self.metadata))
 
@@ -62,13 +81,18 @@ class CompiledExecutable:
         Raises
         ------
         CollageError
-            The file cannot be written, or there is no host compiler to link it with.
+            The file cannot be written, or there is no compiler to link it with.
         """
         target = Path(path)
+        if self.linker is not None:
+            self.linker.require_able(target)
         # Libraries that register the engine module must never be unmapped while the process lives.
         options = ["-Wl,-z,nodelete"]
         try:
-            with replacing(target, ".so") as partial:
+            with replacing(target, ".so" if self.linker is None else target.suffix) as partial:
+                if self.linker is not None:
+                    self.linker.export(self.executable, partial)
+                    return
                 addons = [native.object_file(), *runtime_engines.object_files(self.metadata["engines"])]
                 self.executable.export_library(str(partial), addons=addons, options=options)
         except (OSError, RuntimeError) as error:
@@ -155,23 +179,29 @@ def build(
         if native_elsewhere(partitioned, owners, device):
             engines.append(weights.ENGINE)
     info = _metadata(partitioned, threads, device, more)
+    linker = _linker_of(by_name.values(), threads)
     executable = compile_partitioned(
         partitioned,
         by_name.values(),
         threads,
-        [native.metadata_module(info)],
+        [native.metadata_module(info)] if linker is None else [],
         graph=len(devices) == 1,
         alone=alone,
         home=device,
         owners=owners,
     )
-    return CompiledExecutable(executable, info)
+    return CompiledExecutable(executable, info, linker)
 
 
 def build_untouched(
-    module: Any, threads: int, metadata: Mapping[str, Any] | None = None, device: str = "cpu"
+    module: Any,
+    threads: int,
+    metadata: Mapping[str, Any] | None = None,
+    device: str = "cpu",
+    backends: Sequence[Backend] = (),
 ) -> CompiledExecutable:
-    """TVM's own default build of a canonical module: what ships where no placement beats it.
+    """TVM's own default build of a canonical module: what ships where no placement beats it. Native backends know the
+    target.
 
     Raises
     ------
@@ -179,11 +209,25 @@ def build_untouched(
         TVM cannot compile the network, or it holds operators that only engines run.
     """
     info = _metadata(module, threads, device, metadata or {})
-    executable = compile_untouched(module, threads, [native.metadata_module(info)], device)
-    return CompiledExecutable(executable, info)
+    linker = _linker_of(backends, threads)
+    carried = [native.metadata_module(info)] if linker is None else []
+    executable = compile_untouched(module, threads, carried, device, backends)
+    return CompiledExecutable(executable, info, linker)
 
 
-def compile_untouched(module: Any, threads: int, carried: Sequence[Any] = (), device: str = "cpu") -> Any:
+def _linker_of(backends: Iterable[Backend], threads: int) -> Linker | None:
+    """Of the board that native backends compile for; None where that is this machine."""
+    found = (lowering for b in backends if b.device == "cpu" and (lowering := b.lowering(threads)) is not None)
+    return next((lowering.linker for lowering in found), None)
+
+
+def compile_untouched(
+    module: Any,
+    threads: int,
+    carried: Sequence[Any] = (),
+    device: str = "cpu",
+    backends: Sequence[Backend] = (),
+) -> Any:
     """The executable of TVM's own default pipeline. Raises CodegenError when that fails."""
     opaque = dict.fromkeys(opaque_name(call).removeprefix(PREFIX) for call in opaque_calls(module["main"]))
     if opaque:
@@ -192,7 +236,7 @@ def compile_untouched(module: Any, threads: int, carried: Sequence[Any] = (), de
     if elsewhere:
         raise CodegenError(f"TVM's default pipeline is for one device, {device}; the module asks for {elsewhere[0]}")
     try:
-        lowering = lowering_of(device, threads)
+        lowering = lowering_of(device, threads, backends)
         return _compile(lowering.baseline(module), lowering, carried)
     except Exception as error:  # TVM's own pipeline may fail in any way; then this baseline is out, with the reason
         raise CodegenError(f"TVM's default pipeline: {last_line(error)}") from error

@@ -18,6 +18,7 @@ import tvm
 from tvm import relax
 
 from collage.backends.base import Backend
+from collage.backends.lowering import Linker
 from collage.compile.build import Blob, compile_partitioned, write_blob
 from collage.compile.calls import external_call
 from collage.compile.rewrite import Body, Partition, function_type, ordered_inputs, ordered_outputs, steps_of
@@ -138,8 +139,8 @@ def _steps(workload: Workload) -> tuple[DataflowGraph, list[Partition]]:
     return graph, steps_of(graph, candidate, workload.backend, SYMBOL)
 
 
-def compile_artifact(preparation: Preparation) -> Artifact:
-    """Compile to the shared library.
+def compile_artifact(preparation: Preparation, linker: Linker | None = None) -> Artifact:
+    """Compile to the shared library, or to what a linker makes for another machine.
 
     Runs in a process of its own: a code generator that crashes takes only
     that one down.
@@ -148,7 +149,10 @@ def compile_artifact(preparation: Preparation) -> Artifact:
     # A candidate is one call: as a CUDA graph it would be timed with what the whole network is launched with once.
     backends = [preparation.backend, *preparation.backend.libraries.values()]
     executable = compile_partitioned(module, backends, preparation.threads, graph=False)
-    executable.export_library(preparation.artifact.library)
+    if linker is None:
+        executable.export_library(preparation.artifact.library)
+    else:
+        linker.export(executable, Path(preparation.artifact.library))
     return preparation.artifact
 
 

@@ -19,7 +19,12 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def build_all(preparations: Iterable[Preparation], jobs: int, timeout_s: float = 60.0) -> list[Built]:
+def build_all(
+    preparations: Iterable[Preparation],
+    jobs: int,
+    timeout_s: float = 60.0,
+    compile_one: Callable[[Preparation], Artifact] = compile_artifact,
+) -> list[Built]:
     """The artifact of each preparation, or the reason why it cannot be built. An iterator prepares the next ones while
     others are built.
     """
@@ -34,7 +39,7 @@ def build_all(preparations: Iterable[Preparation], jobs: int, timeout_s: float =
                 seen.add(preparation.module_json)
                 yield preparation
 
-    results = run_all(compile_artifact, distinct(), jobs, timeout_s)
+    results = run_all(compile_one, distinct(), jobs, timeout_s)
     built = dict(zip(dict.fromkeys(p.module_json for p in asked), results, strict=True))
     return [_serve(p, built[p.module_json]) for p in asked]
 

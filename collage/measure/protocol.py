@@ -80,10 +80,30 @@ class DeviceProtocol(Protocol):
     version: int = 4
 
 
+@dataclass(frozen=True)
+class BoardProtocol(Protocol):
+    """How something is timed on a board: by the time evaluator of the TVM that runs there, one call a sample, from the
+    beginning of `main` to its end in the virtual machine.
+
+    Before every sample it is called once more, which wakes its threads. With `weights="cold"` the caches are then
+    overwritten, those inputs included that the call has left there; "hot" leaves all as it is.
+
+    Attributes
+    ----------
+    clock
+        What takes the time.
+    """
+
+    clock: str = "time evaluator over RPC"
+    version: int = 1
+
+
 def candidate_protocol(device: DeviceInfo) -> Protocol:
     """How candidates are timed on a device, unless the user says otherwise."""
     if device.kind != "cpu":
         return DeviceProtocol()
+    if device.runtime:
+        return BoardProtocol(evict_bytes=device.cache + device.cache // 4 or Protocol.evict_bytes)
     return Protocol(evict_bytes=device.cache + device.cache // 4) if device.cache else Protocol()
 
 

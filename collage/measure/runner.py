@@ -178,22 +178,30 @@ class Runner:
                 attempt.cause = "no answer in time"
             else:
                 reason = f"hangs (no answer within {self.timeout_s:g} s while {current.stage})"
-                attempt.lost = current.artifact, Failure(reason, overdue.blame)
+                attempt.lost = current.artifact, self._blamed(Failure(reason, overdue.blame))
         except (EOFError, BrokenPipeError):
             code, cause = process.exit_status()
             self.close()
             if current is None or current.artifact in attempt.found:
                 attempt.cause = cause
             else:
-                attempt.lost = current.artifact, Failure.of_exit(code, f"crashes while {current.stage}", cause)
+                failure = Failure.of_exit(code, f"crashes while {current.stage}", cause)
+                attempt.lost = current.artifact, self._blamed(failure)
         return attempt
 
     def start(self) -> HelperProcess:
         """Have the timing process come up, which takes seconds, while something else is done."""
         if self._process is None or not self._process.alive:
             self.close()
-            self._process = HelperProcess("collage.measure.worker", thread_environment(self.threads))
+            self._process = self._new_process()
         return self._process
+
+    def _new_process(self) -> HelperProcess:
+        return HelperProcess("collage.measure.worker", thread_environment(self.threads))
+
+    def _blamed(self, failure: Failure) -> Failure:
+        """What it means that the process hangs or ends while it is at an artifact."""
+        return failure
 
     def close(self) -> None:
         """Stop the timing process, whatever it is doing."""

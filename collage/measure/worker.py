@@ -9,7 +9,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import IO
+from typing import IO, Any
+from typing import Protocol as Interface
 
 import numpy as np
 
@@ -36,6 +37,16 @@ _HOPELESS = 8
 _LONG_S = 1.0
 
 Send = Callable[[Event], None]
+
+
+class Runnable(Interface):
+    """An artifact that is ready to run, here or elsewhere."""
+
+    def run(self) -> list[Any]:
+        """The outputs, as arrays."""
+
+    def time_once(self, protocol: Protocol, threads: int) -> float:
+        """Seconds of one run."""
 
 
 class DeviceLost(Exception):
@@ -87,7 +98,7 @@ def run(job: Job, warm_ups: WarmUps, emit: Send, repeats: Repeats | None = None)
             warm_up, same = warm_ups.of(artifact), known.get(identity(artifact))
             loaded = LoadedArtifact(artifact, inputs, warm_up) if same is None else same.after(warm_up)
             emit(Begin(i, "running"))
-            took, problem = (0.0, None) if same is not None else _checked(loaded, job, expected, artifact.tolerance)
+            took, problem = (0.0, None) if same is not None else checked(loaded, job, expected, artifact.tolerance)
             if problem is None:
                 emit(Begin(i, "timing"))
                 if not is_host(job.device):  # the first run put kernels on the device, and let engines choose
@@ -111,8 +122,8 @@ def run(job: Job, warm_ups: WarmUps, emit: Send, repeats: Repeats | None = None)
         emit(Timed(i, tuple(timed.samples), reason, conditions))
 
 
-def _checked(
-    loaded: LoadedArtifact, job: Job, expected: Sequence[np.ndarray], tolerance: float
+def checked(
+    loaded: Runnable, job: Job, expected: Sequence[np.ndarray], tolerance: float
 ) -> tuple[float, Failure | None]:
     """Seconds of the first run, and what is wrong with its numbers."""
     begin = time.perf_counter()
@@ -123,7 +134,7 @@ def _checked(
 
 
 def _sample_calmly(
-    ready: dict[int, LoadedArtifact], first: dict[int, float], job: Job, emit: Send, repeats: Repeats | None
+    ready: Mapping[int, Runnable], first: dict[int, float], job: Job, emit: Send, repeats: Repeats | None
 ) -> tuple[dict[int, Sampled], Conditions]:
     """Samples in the calmest conditions that are found; of an accelerator in any, since other processes on the host do
     not disturb it.
@@ -144,7 +155,7 @@ class Sampled:
 
 
 def sample(
-    artifacts: dict[int, LoadedArtifact], first: dict[int, float], protocol: Protocol, threads: int, emit: Send
+    artifacts: Mapping[int, Runnable], first: dict[int, float], protocol: Protocol, threads: int, emit: Send
 ) -> dict[int, Sampled]:
     """Rounds over all artifacts until each has converged, is hopeless, or time is up.
 

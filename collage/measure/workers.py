@@ -1,7 +1,7 @@
 """Workers: who builds candidates and times them.
 
-There are those of this host, which are processes of ours (`LocalWorkers`), and those of a cluster
-(`collage.measure.fleet`). Who measures sees no more of them than this.
+There are those of this host, which are processes of ours (`LocalWorkers`), those of a cluster
+(`collage.measure.fleet`), and boards (`collage.measure.boards`). Who measures sees no more of them than this.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collage.measure.host_lock import timing
 from collage.measure.job import Job
 from collage.measure.runner import Measurement, Runner
 from collage.progress import Reporter
+from collage.runtime.device_info import DeviceInfo
 from collage.runtime.threads import default_threads
 
 
@@ -39,6 +40,11 @@ class Workers(ABC):
         """The position of each job and a measurement of each of its artifacts, in the order in which they are done. An
         iterator makes a job when there is somebody for it.
         """
+
+    @property
+    def device(self) -> DeviceInfo | None:
+        """What they time on; None is what this machine has."""
+        return None
 
     def notes(self) -> list[str]:
         """What a reader of a plan has to know of who measured its candidates."""

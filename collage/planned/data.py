@@ -209,6 +209,8 @@ class PlanData(
         Number of threads of the deployment.
     device
         The kind of device that it is for, "cpu" or "cuda".
+    target
+        TVM's target of the board that it is for; "" of this machine.
     inputs
         Shape of each input of the network, by name; none in older files.
     versions
@@ -255,6 +257,7 @@ class PlanData(
     choice: str
     threads: int
     device: str = "cpu"
+    target: str = ""
     inputs: Mapping[str, tuple[int, ...]] = msgspec.field(default_factory=dict)
     versions: Mapping[str, str]
     searcher: str = ""

@@ -48,7 +48,7 @@ def to_dict(data: PlanData) -> dict[str, Any]:
         del fields["transitions"]
     if not data.inputs:
         del fields["inputs"]
-    for name in ("accuracy", "copies", "frontier", "ranges", "graph", "candidates"):
+    for name in ("accuracy", "copies", "frontier", "ranges", "graph", "candidates", "target"):
         if not fields[name]:
             del fields[name]
     for contestant in (fields["confirmation"] or {}).get("rivals", ()):

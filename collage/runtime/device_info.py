@@ -3,7 +3,8 @@
 The fingerprint changes when the processor, its vector instructions, the number of processors that may be used, the
 operating system or the architecture change, and not when the machine reboots: clock frequencies, microcode, host name
 and memory size stay out of it. Of a CUDA device it holds the model, the compute capability, the number of
-multiprocessors and the size of the last-level cache (`collage.runtime.cuda.device`).
+multiprocessors and the size of the last-level cache (`collage.runtime.cuda.device`). Of a board, which runs TVM's
+runtime alone (`collage.measure.boards`), it holds which build of that this is, too.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ import os
 import platform
 import re
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
+from itertools import product
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from collage.errors import CollageError
@@ -25,6 +28,12 @@ from collage.errors import CollageError
 _CPUINFO = Path("/proc/cpuinfo")
 _CGROUP = Path("/sys/fs/cgroup")
 _CACHES = Path("/sys/devices/system/cpu")
+#: Files of a control group that limit processors; how many caches a processor has at most; units of its size.
+_LIMITS = ("cpuset.cpus.effective", "cpu.max")
+_MOST_CACHES = 5
+_UNITS = MappingProxyType({"K": 10, "M": 20, "G": 30})
+#: Of a cache its level, its size and the processors that share it, as Linux writes them.
+_Cache = tuple[str, str, str]
 #: Flags of /proc/cpuinfo that generated code can depend on; the kernel's own pseudo flags come and go with its version.
 _INSTRUCTION_SETS = re.compile(
     r"(s?sse|avx|amx|fma|f16c|bmi|abm$|popcnt|movbe|sha\d?(_|\d|$)|v?aes|gfni|v?pclmul|neon|asimd|sve|sme(\d|_|$)"
@@ -54,6 +63,8 @@ class DeviceInfo:
     cache
         Bytes of the second- and third-level caches of these processors together, 0 where they are not known; not part
         of the fingerprint.
+    runtime
+        Of a board, the build of TVM that runs on it; "" of this machine.
     """
 
     kind: str
@@ -64,17 +75,23 @@ class DeviceInfo:
     os: str
     arch: str
     cache: int = 0
+    runtime: str = ""
 
     @property
     def fingerprint(self) -> str:
         """Short and stable, such as `cpu-x86_64-2-5f0c3a9b1d7e`; equal machines share it."""
         identity = [self.kind, self.model, list(self.features), self.cores, self.os, self.arch]
+        if self.runtime:
+            identity.append(self.runtime)
         digest = hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:12]
         return f"{self.kind}-{self.arch}-{self.cores}-{digest}"
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready fields, `fingerprint` included, as they are stored with a record."""
-        return {**asdict(self), "features": list(self.features), "fingerprint": self.fingerprint}
+        fields = {**asdict(self), "features": list(self.features), "fingerprint": self.fingerprint}
+        if not self.runtime:
+            del fields["runtime"]
+        return fields
 
 
 def is_host(device: str) -> bool:
@@ -110,6 +127,40 @@ def describe_device(kind: str = "cpu") -> DeviceInfo:
     )
 
 
+def describe_elsewhere(read: Callable[[str], str], system: str, arch: str, runtime: str) -> DeviceInfo:
+    """Describe the processor of another machine with Linux by its files.
+
+    Parameters
+    ----------
+    read
+        Gives the text of the file of a path there; "" where it cannot be read.
+    system, arch, runtime
+        As of `DeviceInfo`.
+    """
+    entries = _blocks(read(str(_CPUINFO)))
+    online = read(str(_CACHES / "online")).strip()
+    processors = sum(map(_range_length, online.split(","))) if online else max(1, len(entries))
+    cores = _limited(processors, *(read(str(_CGROUP / name)) for name in _LIMITS))
+    memory = re.search(r"^MemTotal:\s+(\d+) kB", read("/proc/meminfo"), re.MULTILINE)
+    return DeviceInfo(
+        kind="cpu",
+        model=_names(entries) or "unknown processor",
+        features=_features(entries),
+        cores=cores,
+        memory=int(memory[1]) << 10 if memory else 0,
+        os=system,
+        arch=arch,
+        cache=_cache_bytes(_caches_elsewhere(read, processors), cores),
+        runtime=runtime,
+    )
+
+
+def _caches_elsewhere(read: Callable[[str], str], processors: int) -> Iterator[_Cache]:
+    for cpu, index in product(range(processors), range(_MOST_CACHES)):
+        folder = _CACHES / f"cpu{cpu}" / "cache" / f"index{index}"
+        yield read(f"{folder}/level"), read(f"{folder}/size"), read(f"{folder}/shared_cpu_list")
+
+
 def _describe_cuda() -> DeviceInfo:
     from collage.runtime.cuda.device import cuda_device
 
@@ -127,10 +178,10 @@ def _describe_cuda() -> DeviceInfo:
 
 def _cpuinfo() -> list[dict[str, str]]:
     """The blocks of /proc/cpuinfo, one per logical processor; empty where there is none (macOS, Windows)."""
-    try:
-        text = _CPUINFO.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return []
+    return _blocks(_read(_CPUINFO))
+
+
+def _blocks(text: str) -> list[dict[str, str]]:
     blocks = []
     for block in re.split(r"\n\s*\n", text):
         pairs = (line.split(":", 1) for line in block.splitlines() if ":" in line)
@@ -139,14 +190,24 @@ def _cpuinfo() -> list[dict[str, str]]:
     return blocks
 
 
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
 def _model(entries: list[dict[str, str]]) -> str:
-    """All distinct processors of the machine: a big.LITTLE machine has several."""
-    names = {name for entry in entries if (name := _model_of(entry))}
-    if names:
-        return "; ".join(sorted(names))
+    if names := _names(entries):
+        return names
     if platform.system() == "Darwin" and (brand := _sysctl("machdep.cpu.brand_string")):
         return brand
     return platform.processor() or platform.machine() or "unknown processor"
+
+
+def _names(entries: list[dict[str, str]]) -> str:
+    """All distinct processors of the machine: a big.LITTLE machine has several."""
+    return "; ".join(sorted({name for entry in entries if (name := _model_of(entry))}))
 
 
 def _model_of(entry: Mapping[str, str]) -> str:
@@ -172,17 +233,16 @@ def _usable_cores() -> int:
     The affinity mask of the process is left out on purpose: run-time thread pools change the mask of the thread that
     calls them, and the fingerprint must not depend on what has run before.
     """
-    cores = os.cpu_count() or 1
-    try:
-        allowed = (_CGROUP / "cpuset.cpus.effective").read_text().strip()
-        cores = min(cores, sum(_range_length(part) for part in allowed.split(",")) or cores)
-    except (OSError, ValueError):
-        pass  # no control groups, or their first version: no limit is known
-    try:
-        quota, period = (_CGROUP / "cpu.max").read_text().split()
-        cores = cores if quota == "max" else min(cores, math.ceil(int(quota) / int(period)))
-    except (OSError, ValueError):
-        pass
+    return _limited(os.cpu_count() or 1, *(_read(_CGROUP / name) for name in _LIMITS))
+
+
+def _limited(cores: int, allowed: str, quota: str) -> int:
+    """Processors that a control group leaves, by what its files say: "" where there is none, or its first version."""
+    if re.fullmatch(r"[\d,-]*\d", allowed.strip()):
+        cores = min(cores, sum(map(_range_length, allowed.strip().split(","))) or cores)
+    limit, _, period = quota.strip().partition(" ")
+    if limit.isdecimal() and period.isdecimal():
+        cores = min(cores, math.ceil(int(limit) / int(period)))
     return max(1, cores)
 
 
@@ -195,19 +255,21 @@ def _memory() -> int:
 
 
 def _cache() -> int:
+    folders = _CACHES.glob("cpu[0-9]*/cache/index*")
+    found = ((_read(f / "level"), _read(f / "size"), _read(f / "shared_cpu_list")) for f in folders)
+    return _cache_bytes(found, _usable_cores())
+
+
+def _cache_bytes(caches: Iterable[_Cache], cores: int) -> int:
     """Bytes of the caches beyond the first level: each counts once, and of those alike as many as processors can use.
 
     A container that is limited to a few processors does not see which of them; it can use no more caches than that.
     """
     levels: dict[int, dict[str, int]] = {}
-    for index in _CACHES.glob("cpu[0-9]*/cache/index*"):
-        try:
-            level, size = int((index / "level").read_text()), (index / "size").read_text().strip()
-            shared_by = (index / "shared_cpu_list").read_text().strip()
-            levels.setdefault(level, {})[shared_by] = int(size[:-1]) << {"K": 10, "M": 20, "G": 30}[size[-1]]
-        except (OSError, ValueError, LookupError):
-            continue  # virtual machines leave out what they do not know
-    cores = _usable_cores()
+    for level, size, shared_by in caches:
+        number, unit = size.strip()[:-1], size.strip()[-1:]
+        if level.strip().isdecimal() and number.isdecimal() and unit in _UNITS:  # virtual machines leave things out
+            levels.setdefault(int(level), {})[shared_by.strip()] = int(number) << _UNITS[unit]
     return sum(sum(sorted(sizes.values())[-cores:]) for level, sizes in levels.items() if level > 1)
 
 

@@ -1,12 +1,15 @@
 """TVM's own code generation for the CPU: the native backend.
 
 Partitions become one kernel each (`lower`), scheduled from tuning records where there are any (`metaschedule`) and by
-rules where there are none (`schedule`).
+rules where there are none (`schedule`). They are for this machine's processor, or for that of a board (`on_board`),
+where TVM's runtime is all that they need.
 """
 
 from __future__ import annotations
 
+import copy
 import functools
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import tvm
@@ -14,15 +17,32 @@ import tvm
 from collage.backends.base import Availability
 from collage.backends.lowering import Lowering
 from collage.backends.tvm.native import NativeBackend
+from collage.errors import CollageError
 
 if TYPE_CHECKING:
     from collage.backends.tvm.metaschedule import Bench
 
 
 class TVMBackend(NativeBackend):
-    """TVM on the CPU; for its parameters see `NativeBackend`."""
+    """TVM on the CPU; for its parameters see `NativeBackend`.
+
+    Attributes
+    ----------
+    target
+        TVM's target of a board; None is this machine's processor.
+    """
 
     name: ClassVar[str] = "tvm"
+    target: Mapping[str, Any] | None = None
+
+    def on_board(self, target: Mapping[str, Any]) -> TVMBackend | None:
+        if self.libraries:
+            return None
+        if self.tune_trials:
+            raise CollageError("MetaSchedule does not tune kernels of a board: leave --tune-trials out")
+        other = copy.copy(self)
+        other.target, other.tuning_records = target, None  # records are of this machine
+        return other
 
     def compiles(self) -> Availability:
         if not _has_llvm():
@@ -32,10 +52,19 @@ class TVMBackend(NativeBackend):
     def version(self) -> str:
         return f"{tvm.__version__} LLVM {tvm.target.codegen.llvm_version_major()}"
 
+    def configuration(self) -> dict[str, Any]:
+        found = super().configuration()
+        return found if self.target is None else {**found, "target": dict(self.target)}
+
     def lowering(self, threads: int) -> Lowering:
         from collage.backends.tvm.lower import cpu_target
 
-        return CpuLowering(cpu_target(threads), self.tuning_records)
+        if self.target is None:
+            return CpuLowering(cpu_target(threads), self.tuning_records)
+        from collage.backends.tvm.target import linker_of
+
+        target = tvm.target.Target({**self.target, "num-cores": threads})
+        return CpuLowering(target, self.tuning_records, linker_of(self.target))
 
     def bench(self, threads: int) -> Bench:
         from collage.backends.tvm.bench import bench_of
@@ -45,7 +74,7 @@ class TVMBackend(NativeBackend):
 
 
 class CpuLowering(Lowering):
-    """For this machine's processor."""
+    """For one processor."""
 
     def kernels(self, module: Any) -> Any:
         from collage.backends.tvm.lower import one_kernel_per_partition
