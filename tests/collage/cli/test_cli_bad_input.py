@@ -268,3 +268,10 @@ def test_ctrl_c_says_what_is_kept_and_how_to_go_on(tuned: Tuned, tmp_path: Path)
     assert "the same command goes on" in errors.splitlines()[-1] and str(records) in errors
     assert "Traceback" not in errors
     assert not (tmp_path / "m.so").exists()
+
+
+def test_a_tracker_of_boards_that_is_not_there(tune, tmp_path: Path) -> None:
+    refused(
+        tune(dense(tmp_path / "dense.onnx"), "--runner", "rpc://127.0.0.1:9/pi4"),
+        "no RPC tracker answers at 127.0.0.1:9",
+    )
