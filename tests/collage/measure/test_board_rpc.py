@@ -126,6 +126,12 @@ def test_an_address_without_boards_of_the_key(boards: RpcBoards) -> None:
         Board(boards.address.replace("/board", "/pi"), None, Reporter())
 
 
+def test_a_target_that_is_not_the_boards_is_found_out_before_anything_is_measured(boards: RpcBoards) -> None:
+    other = "x86_64-linux-gnu" if describe_device().arch == "aarch64" else "aarch64-linux-gnu"
+    with pytest.raises(CollageError, match=rf"compiled for 'llvm -mtriple={other}' does not load on the board"):
+        Board(boards.address, f"llvm -mtriple={other}", Reporter())
+
+
 def test_boards_of_two_kinds_are_not_mixed(boards: RpcBoards, tmp_path: Path) -> None:
     with Board(boards.address, None, Reporter()) as board, RecordDatabase(tmp_path / "r.db") as database:
         board._runner.close()
