@@ -17,7 +17,7 @@ import pytest
 from benchmarks.gpu.agenda import agenda
 from benchmarks.gpu.evidence import NAME
 
-pytestmark = [pytest.mark.emulation, pytest.mark.slow]
+pytestmark = [pytest.mark.emulation, pytest.mark.slow, pytest.mark.timeout(3000)]
 
 #: Kills, and the seconds that a session may work before each.
 _KILLS, _BETWEEN_S = 5, (5.0, 40.0)
