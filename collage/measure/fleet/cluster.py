@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar
 
 from collage.errors import CollageError
 from collage.measure.fleet import remote
-from collage.measure.fleet.dispatch import Member, Pending
+from collage.measure.fleet.dispatch import Lost, Member, Pending
 from collage.measure.fleet.identity import Identity, difference, identity
 from collage.progress import Reporter
 
@@ -27,6 +27,9 @@ Answer = TypeVar("Answer")
 TIMING = "timing"
 #: Seconds between two looks at the scheduler, and in which it has to answer.
 _LOOK_S, _ANSWER_S = 0.5, 15.0
+#: Seconds in which a newcomer is expected to say what it is: it imports libraries, maybe all on one host at once, and
+#: may not be heard until it has.
+_COMING_S = 300.0
 #: Faults one after the other after which a machine is not asked any more.
 _FAULTS = 3
 
@@ -54,6 +57,8 @@ class Cluster:
     ----------
     faults
         Why workers are not asked: address -> reason.
+    client
+        Dask's; None while the scheduler is lost.
 
     Raises
     ------
@@ -66,16 +71,17 @@ class Cluster:
         self.reporter = reporter
         self.silence_s = silence_s
         self.faults: dict[str, str] = {}
+        self.client: Any = None
         self._ours = identity()
-        self._asked: dict[str, Any] = {}  # for their identity
+        self._scheduler = ""  # another one after a restart
+        self._asked: dict[str, tuple[Any, float]] = {}  # for their identity, and when
         self._known: set[str] = set()
         self._hosts: dict[str, str] = {}
         self._failed: dict[str, int] = {}
         self._seen: dict[str, _Seen] = {}
         self._looked = 0.0
         self._told: Mapping[str, Any] = {}
-        self._answered = 0.0
-        self._client: Any = None
+        self._answered = self._connected = 0.0
         try:
             self._connect()
         except ModuleNotFoundError as error:
@@ -89,14 +95,17 @@ class Cluster:
         found = {}
         for address, seen in self._seen.items():
             like_us = address in self._known and address not in self.faults
-            if like_us and self._is_heard(seen) and (seen.times or not times):
+            if like_us and time.monotonic() - seen.since < self.silence_s and (seen.times or not times):
                 found[address] = Member(address, seen.host if times else address, 1 if times else seen.threads)
         return found
 
     def expects(self, times: bool) -> bool:
         """Whether a newcomer has not said yet what it is."""
-        found = (self._seen[address] for address in self._asked if address in self._seen)
-        return any(self._is_heard(seen) and (seen.times or not times) for seen in found)
+        return any(
+            time.monotonic() - since < _COMING_S and (self._seen[address].times or not times)
+            for address, (_, since) in self._asked.items()
+            if address in self._seen
+        )
 
     def ask(
         self,
@@ -109,16 +118,21 @@ class Cluster:
         """Have a function called by a worker; one that times is called alone."""
         import dask
 
-        with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1GB"}):
-            future = self._client.submit(
-                function,
-                *arguments,
-                key=f"collage-{TIMING if times else 'building'}-{uuid.uuid4().hex}",
-                workers=[member.address],
-                allow_other_workers=False,
-                resources={TIMING: 1} if times else None,
-                pure=False,
-            )
+        try:
+            with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1GB"}):
+                future = self.client.submit(
+                    function,
+                    *arguments,
+                    key=f"collage-{TIMING if times else 'building'}-{uuid.uuid4().hex}",
+                    workers=[member.address],
+                    allow_other_workers=False,
+                    resources={TIMING: 1} if times else None,
+                    pure=False,
+                )
+        except Exception:  # of Dask, whose client has just given up
+            logging.getLogger(__name__).debug("%s cannot be asked", member.address, exc_info=True)
+            done()
+            return _Unasked()
         future.add_done_callback(lambda _: done())
         return _Future(future, self, member)
 
@@ -147,22 +161,20 @@ class Cluster:
 
         with suppress(Exception):  # they end with the worker, at the latest
             members = self.members(times=True)
-            wait([self._client.submit(remote.release, workers=[a], pure=False) for a in members], timeout=_ANSWER_S)
+            wait([self.client.submit(remote.release, workers=[a], pure=False) for a in members], timeout=_ANSWER_S)
 
     def close(self) -> None:
         """Leave the cluster; workers stay."""
-        client, self._client = self._client, None
+        client, self.client = self.client, None
         if client is not None:
             with suppress(Exception):  # the scheduler may be gone
                 client.close(timeout=_ANSWER_S)
 
-    def _is_heard(self, seen: _Seen) -> bool:
-        return time.monotonic() - seen.since < self.silence_s
-
     def _connect(self) -> None:
         from distributed import Client
 
-        self._client = Client(self.address, timeout=_ANSWER_S, set_as_default=False, name="collage")
+        self.client = Client(self.address, timeout=_ANSWER_S, set_as_default=False, name="collage")
+        self._connected = time.monotonic()
 
     def _look(self) -> None:
         """Ask the scheduler who is there, and newcomers who they are."""
@@ -178,22 +190,33 @@ class Cluster:
             times = told.get("resources", {}).get(TIMING, 0) > 0
             self._seen[address] = _Seen(str(told["host"]), int(told["nthreads"]), times, heard, since)
             if address not in self._known and address not in self._asked and address not in self.faults:
-                self._asked[address] = self._client.submit(
-                    identity, workers=[address], key=f"collage-identity-{uuid.uuid4().hex}", pure=False
-                )
-        for address, future in list(self._asked.items()):
+                self._ask_who(address)
+        for address, (future, _) in list(self._asked.items()):
             if address not in workers:
                 del self._asked[address]
             elif future.done():
                 del self._asked[address]
                 self._judge(address, future)
 
+    def _ask_who(self, address: str) -> None:
+        with suppress(Exception):  # of Dask, whose client has just given up; then it is asked later
+            key = f"collage-identity-{uuid.uuid4().hex}"
+            self._asked[address] = (
+                self.client.submit(identity, workers=[address], key=key, pure=False),
+                time.monotonic(),
+            )
+
     def _judge(self, address: str, future: Any) -> None:
-        if future.status != "finished":
-            if future.status == "error":
-                self.notice(address, _said(future))  # else it is asked again
+        """Whether a newcomer is like us; one that was lost before it has said so is asked again."""
+        try:
+            if future.status == "error" and not _is_lost(future):
+                self.notice(address, _said(future))
+            if future.status != "finished":
+                return
+            theirs: Identity = future.result(timeout=self._answer_s)
+        except Exception:  # as in `_Future.result`
+            logging.getLogger(__name__).debug("no identity from %s", address, exc_info=True)
             return
-        theirs: Identity = future.result(timeout=_ANSWER_S)
         unlike = difference(self._ours, theirs)
         if unlike:
             self.set_aside(address, unlike)
@@ -202,23 +225,45 @@ class Cluster:
             self._hosts[address] = theirs.host
 
     def _workers(self) -> Mapping[str, Any]:
-        """As the scheduler tells of them; none while it is lost."""
+        """As the scheduler tells of them; none while it is lost, or does not answer for long."""
         try:
-            if self._client is None:
+            if self.client is None:
                 self._connect()
-            told = self._client.sync(self._client.scheduler.identity, n_workers=-1, callback_timeout=_ANSWER_S)
+            told = self.client.sync(self.client.scheduler.identity, n_workers=-1, callback_timeout=_ANSWER_S)
         except Exception as error:  # of Dask, of its transport, of the system: whatever it is, nobody answers
-            if (
-                isinstance(error, TimeoutError | asyncio.TimeoutError)
-                and time.monotonic() - self._answered < self.silence_s
-            ):
+            is_slow = isinstance(error, TimeoutError | asyncio.TimeoutError)
+            if is_slow and time.monotonic() - self._answered < self.silence_s:
                 return self._told
-            self._known.clear()  # who comes back is another process
-            self._asked.clear()
+            if not (is_slow and self._is_connected()):
+                self._forget()
+                self.close()
+            return {}
+        if not self._is_connected():  # Dask's client has one connection to ask this, and another one for futures
+            self._forget()
             self.close()
             return {}
+        if told["id"] != self._scheduler:
+            self._forget()
+            self._scheduler = told["id"]
         self._told, self._answered = told["workers"], time.monotonic()
         return self._told
+
+    def _is_connected(self) -> bool:
+        """Whether futures can come; Dask's client is given a while to connect again by itself."""
+        now = time.monotonic()
+        if self.client is not None and self.client.status == "running":
+            self._connected = now
+        return now - self._connected < _ANSWER_S
+
+    def _forget(self) -> None:
+        """Who comes back is another process."""
+        self._known.clear()
+        self._asked.clear()
+
+    @property
+    def _answer_s(self) -> float:
+        """Seconds in which a result that is there has to arrive."""
+        return min(_ANSWER_S, self.silence_s)
 
 
 class _Future(Pending[Answer], Generic[Answer]):
@@ -227,20 +272,34 @@ class _Future(Pending[Answer], Generic[Answer]):
     def __init__(self, future: Any, cluster: Cluster, member: Member) -> None:
         self._future, self._cluster, self._member = future, cluster, member
 
-    def result(self) -> Answer | None:
+    def result(self) -> Answer | Lost:
         try:
             if self._future.status == "finished":
-                answer: Answer = self._future.result(timeout=_ANSWER_S)
+                answer: Answer = self._future.result(timeout=self._cluster._answer_s)
                 return answer
+            if self._future.status == "cancelled":
+                return Lost.WAY
             if self._future.status == "error" and not _is_lost(self._future):
-                self._cluster.set_aside(self._member.address, _said(self._future))
+                self._cluster.notice(self._member.address, _said(self._future))
         except Exception:  # lost after all, on the way from there; Dask raises whatever the worker's end was
             logging.getLogger(__name__).debug("no answer from %s", self._member.address, exc_info=True)
-        return None
+            if self._future.status == "cancelled":
+                return Lost.WAY
+        return Lost.WORKER
 
     def cancel(self) -> None:
         with suppress(Exception):  # the scheduler may be gone
             self._future.cancel()
+
+
+class _Unasked(Pending[Any]):
+    """What could not be asked."""
+
+    def result(self) -> Lost:
+        return Lost.WAY
+
+    def cancel(self) -> None:
+        pass
 
 
 def _is_lost(future: Any) -> bool:

@@ -187,9 +187,9 @@ class _Builders(Crowd[Preparation, "bytes | Failure"]):
     def ask(self, member: Member, question: Preparation, done: Callable[[], None]) -> Pending[bytes | Failure]:
         return self._cluster.ask(member, remote.build, (question, self._timeout_s), done)
 
-    def refuse(self, member: Member, answer: bytes | Failure, lost: int) -> bool:
+    def refuse(self, member: Member, answer: bytes | Failure, refused: int) -> bool:
         fault = answer.reason if isinstance(answer, Failure) and answer.blame == "machine" else ""
-        return self._cluster.notice(member.address, fault) and lost < _ELSEWHERE
+        return self._cluster.notice(member.address, fault) and refused < _ELSEWHERE
 
 
 class _Timers(Crowd[Job, Taken]):
@@ -210,13 +210,13 @@ class _Timers(Crowd[Job, Taken]):
     def ask(self, member: Member, question: Job, done: Callable[[], None]) -> Pending[Taken]:
         return self._cluster.ask(member, remote.measure, (pack(question), self._timeout_s), done, times=True)
 
-    def refuse(self, member: Member, answer: Taken, lost: int) -> bool:
+    def refuse(self, member: Member, answer: Taken, refused: int) -> bool:
         ratio = self._drift.add(member.address, answer.canary)
         if has_drifted(ratio):
             self._quarantine(member, ratio)
             return True
         fault = next((m.reason for m in answer.measurements if not m.valid and m.blame == "machine"), "")
-        return self._cluster.notice(member.address, fault) and lost < _ELSEWHERE
+        return self._cluster.notice(member.address, fault) and refused < _ELSEWHERE
 
 
 def _written(preparation: Preparation, answer: bytes | Failure) -> Built:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from collage.measure.fleet import dispatch as module
-from collage.measure.fleet.dispatch import LOST, Abandoned, Crowd, Member, Pending, dispatch
+from collage.measure.fleet.dispatch import LOST, Abandoned, Crowd, Lost, Member, Pending, dispatch
 from collage.measure.fleet.drift import Drift, has_drifted
 
 
@@ -22,23 +22,23 @@ class Asked(Pending[int]):
     member: Member
     question: int
     done: Callable[[], None]
-    answer: int | None = None
+    answer: int | Lost = Lost.WORKER
     cancelled: bool = False
 
-    def result(self) -> int | None:
+    def result(self) -> int | Lost:
         return self.answer
 
     def cancel(self) -> None:
         self.cancelled = True
 
-    def finish(self, answer: int | None) -> None:
+    def finish(self, answer: int | Lost) -> None:
         self.answer = answer
         self.done()
 
 
 @dataclass
 class Workers(Crowd[int, int]):
-    """Answers at once with the square, unless `fate` says otherwise: None dies, "silent" says nothing."""
+    """Answers at once with the square, unless `fate` says otherwise: it is lost, or "silent" and says nothing."""
 
     present: dict[str, Member]
     fate: Callable[[Asked], object] = lambda asked: asked.question**2
@@ -52,10 +52,10 @@ class Workers(Crowd[int, int]):
         self.asked.append(asked := Asked(member, question, done))
         fate = self.fate(asked)
         if fate != "silent":
-            asked.finish(fate if isinstance(fate, int) else None)
+            asked.finish(fate if isinstance(fate, int | Lost) else Lost.WORKER)
         return asked
 
-    def refuse(self, member: Member, answer: int, lost: int) -> bool:
+    def refuse(self, member: Member, answer: int, refused: int) -> bool:
         return self.refused(member, answer)
 
 
@@ -141,8 +141,81 @@ def test_who_is_refused_loses_the_question_and_others_are_preferred() -> None:
 
 
 def test_what_every_worker_is_lost_with_is_given_up() -> None:
-    crowd = Workers(named("a", "b"), fate=lambda asked: None if asked.question == 1 else asked.question)
+    crowd = Workers(named("a", "b"), fate=lambda asked: Lost.WORKER if asked.question == 1 else asked.question)
     assert sorted(dispatch(crowd, range(3), 1.0), key=lambda f: f[0]) == [(0, 0, 0), (1, None, LOST), (2, 2, 0)]
+
+
+def dying(*deadly: int, slots: int = 1) -> Workers:
+    """Some questions end their worker, and a new one comes in its place."""
+    born = iter(range(10**6))
+
+    def fate(asked: Asked) -> object:
+        if asked.question in deadly:
+            crowd.present.pop(asked.member.address, None)
+            crowd.present.update(named(f"worker {next(born)}", slots=slots))
+            return "silent"
+        return asked.question
+
+    crowd = Workers(named("a", "b", "c", slots=slots), fate)
+    return crowd
+
+
+@pytest.mark.parametrize("slots", [1, 2, 4])
+@pytest.mark.parametrize("deadly", [(3,), (3, 4), (0, 1, 2, 3)])
+def test_what_ends_its_workers_is_given_up_and_nothing_else_is(deadly: tuple[int, ...], slots: int) -> None:
+    found = {number: answer for number, answer, _ in dispatch(dying(*deadly, slots=slots), range(9), 5.0)}
+    assert found == {number: None if number in deadly else number for number in range(9)}
+
+
+def test_what_was_lost_twice_has_a_worker_for_itself() -> None:
+    crowd, beside = dying(2, slots=2), []
+    fate = crowd.fate
+
+    def watched(asked: Asked) -> object:
+        others = [a.question for a in crowd.asked[:-1] if a.member == asked.member]
+        beside.append((asked.question, others))
+        return fate(asked)
+
+    crowd.fate = watched
+    list(dispatch(crowd, range(3), 5.0))
+    asked = [others for question, others in beside if question == 2]
+    assert len(asked) >= LOST and not any(asked[2:])
+
+
+def test_workers_that_die_of_themselves_are_held_against_no_question() -> None:
+    """Whatever is asked is lost forty times, and each time another worker is gone as well."""
+    born, losses = iter(range(10**6)), iter(range(40))
+
+    def fate(asked: Asked) -> object:
+        if next(losses, None) is None:
+            return asked.question
+        crowd.present.clear()
+        crowd.present.update(named(*(f"worker {next(born)}" for _ in range(3))))
+        return "silent"
+
+    crowd = Workers(named("a", "b", "c"), fate)
+    assert [(n, a) for n, a, _ in dispatch(crowd, range(1), 5.0)] == [(0, 0)]
+    assert len(crowd.asked) == 41
+
+
+def test_a_connection_that_is_cut_is_held_against_no_question() -> None:
+    cuts = iter(range(30))
+    crowd = Workers(named("a"), fate=lambda asked: 7 if next(cuts, None) is None else Lost.WAY)
+    assert list(dispatch(crowd, range(1), 5.0)) == [(0, 7, 30)]
+
+
+def test_refusals_are_counted_apart_from_losses() -> None:
+    told: list[int] = []
+
+    class Refusing(Workers):
+        def refuse(self, member: Member, answer: int, refused: int) -> bool:
+            told.append(refused)
+            return len(told) < 3
+
+    ways = iter([Lost.WAY, Lost.WAY])
+    crowd = Refusing(named("a", "b"), fate=lambda asked: next(ways, asked.question))
+    assert list(dispatch(crowd, range(1), 5.0)) == [(0, 0, 4)]
+    assert told == [0, 1, 2]
 
 
 def test_where_nobody_comes_the_rest_is_handed_back() -> None:
@@ -183,7 +256,7 @@ def test_two_hundred_faults_lose_nothing_and_answer_nothing_twice(seed: int) -> 
             late.finish(-1)
         crowd.present.pop(asked.member.address, None)
         crowd.present.update(named(f"worker {next(born)}"))
-        return None if kind == "dies" else "silent"
+        return Lost.WORKER if kind == "dies" else "silent"
 
     crowd = Workers(named("a", "b", "c"), fate)
     found = list(dispatch(crowd, range(700), 5.0))
