@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from itertools import islice
 from typing import Any
@@ -20,6 +21,7 @@ from tvm import relax
 from tvm.runtime.vm import VirtualMachine
 
 from collage.annotations.opaque import opaque_calls
+from collage.backends.lowering import Lowering
 from collage.backends.tvm.backend import TVMBackend
 from collage.compile.build import compile_partitioned
 from collage.compile.rewrite import apply, with_outputs
@@ -170,12 +172,20 @@ def _compiled_in(widening: Widening, module: Any, threads: int, scheduled: bool)
     return run
 
 
+class _RunOnce(TVMBackend):
+    """Kernels without LLVM's optimiser, which takes longer for hundreds of scheduled ones than they run."""
+
+    def lowering(self, threads: int) -> Lowering:
+        found = super().lowering(threads)
+        return replace(found, target=tvm.target.Target({**found.target.export(), "opt-level": 0}))
+
+
 def _operator_by_operator(module: Any, threads: int, scheduled: bool) -> Any:
     """Compile with one kernel per operator; equal operators share it. Where a schedule does not compile, all of them
     are left plain: that a backend fails on an operator is found out by measuring, and costs a candidate, no network.
     """
     graph = read_graph(module)
-    native = TVMBackend()
+    native = _RunOnce() if scheduled else TVMBackend()
     cover = []
     for index in graph.coverable:
         node = graph.nodes[index]
@@ -186,7 +196,7 @@ def _operator_by_operator(module: Any, threads: int, scheduled: bool) -> Any:
         try:
             return compile_partitioned(partitioned, [native], threads, scheduled=scheduled)
         except CodegenError:
-            return compile_partitioned(partitioned, [native], threads, scheduled=False)
+            return compile_partitioned(partitioned, [TVMBackend()], threads, scheduled=False)
     except CollageError as error:
         raise CollageError(f"TVM cannot compute reference values for the network: {error}") from error
 

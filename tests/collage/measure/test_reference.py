@@ -120,3 +120,20 @@ def test_random_bytes_take_all_values() -> None:
     for dtype in ("int8", "uint8"):
         (array,) = random_inputs(_module(lambda x: relax.op.add(x, x), (64, 64), dtype=dtype))
         assert len(np.unique(array)) == 256
+
+
+def test_scheduled_references_are_compiled_without_the_optimiser_of_llvm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And otherwise for the same processor and threads; plain kernels, which take long to run, are optimised."""
+    compiled = reference.compile_partitioned
+    targets: list[dict[str, Any]] = []
+
+    def refuses_schedules(module: Any, backends: Any, threads: int, scheduled: bool) -> Any:
+        targets.append(dict(backends[0].lowering(threads).target.export()))
+        if scheduled:
+            raise CodegenError("no schedule")
+        return compiled(module, backends, threads, scheduled=scheduled)
+
+    monkeypatch.setattr(reference, "compile_partitioned", refuses_schedules)
+    assert np.all(_run_of(_module(relax.op.nn.relu, (2, 3))).outputs[0] >= 0)
+    quick, plain = targets
+    assert quick.pop("opt-level") == 0 and quick == plain
