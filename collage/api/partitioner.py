@@ -254,6 +254,7 @@ def partition(
         workloads = WorkloadFactory(module, graph, chosen, threads, reference.values)
         costs = WorkloadCosts(estimate_with, workloads.of)
         transitions = offered.transitions(database, reporter)
+        reporter.stage("computing reference values")
         with PlanRunner(
             module,
             graph,
