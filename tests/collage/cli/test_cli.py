@@ -25,7 +25,7 @@ def test_tune_writes_model_plan_and_page_and_says_what_runs_where(tuned: Tuned) 
 
 
 def test_tune_keeps_the_terminal_clean(tuned: Tuned) -> None:
-    first_words = ("enumerating", "measuring", "searching", "running", "confirming", "compiling")
+    first_words = ("enumerating", "computing", "measuring", "searching", "running", "confirming", "compiling")
     assert all(line.startswith(first_words) for line in tuned.err.splitlines()), tuned.err
 
 
