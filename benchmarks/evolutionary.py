@@ -21,7 +21,7 @@ import onnx
 import collage
 from benchmarks.latency_ratio import latency_ratio
 from benchmarks.workloads import NAMES, build
-from collage.confirm.contest import SEARCHED
+from collage.confirm.confirmation import SEARCHED
 from collage.search import Partitioning, SearchProblem
 from searchers.dijkstra import DijkstraSearcher
 from searchers.evolutionary import EvolutionarySearcher

@@ -22,7 +22,11 @@ from collage.cli.main import app
 from collage.errors import UnsupportedOperatorError
 
 _ROOT = Path(__file__).resolve().parents[1]
-_NAMES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", *(f"docs/{p.name}" for p in sorted(_ROOT.glob("docs/*.md"))))
+_FOLDERS = ("docs/*.md", "benchmarks/*/README.md")
+_NAMES = (
+    *("README.md", "CHANGELOG.md", "CONTRIBUTING.md"),
+    *(p.relative_to(_ROOT).as_posix() for pattern in _FOLDERS for p in sorted(_ROOT.glob(pattern))),
+)
 _PACKAGES = ("collage", "searchers", "estimators", "benchmarks")
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _FILE = re.compile(r"[\w./-]+\.(?:py|cc|h|cuh|md|sh|toml)")

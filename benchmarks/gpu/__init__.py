@@ -1,1 +1,1 @@
-"""All that is measured on a GPU (docs/GPU.md): tuning, races with PyTorch, first contact with a device."""
+"""All that is measured on a GPU (benchmarks/gpu/README.md): tuning, races with PyTorch, first contact with a device."""

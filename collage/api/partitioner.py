@@ -22,7 +22,7 @@ from collage.accuracy.budget import Metric
 from collage.accuracy.grant import granted
 from collage.annotations.places import places_of
 from collage.api.effort import Effort
-from collage.api.offered import offer
+from collage.api.offer import offer
 from collage.api.plan import Plan
 from collage.backends.base import Backend
 from collage.backends.tvm.target import target_text
@@ -31,7 +31,7 @@ from collage.confirm.decision import decide
 from collage.confirm.latencies import Latencies
 from collage.confirm.launches import launch_notes
 from collage.confirm.on_board import BoardPlans, decide_on_board
-from collage.confirm.run import Contest
+from collage.confirm.contest import Contest
 from collage.confirm.within_budget import decide_within
 from collage.cost.estimator import CostEstimator
 from collage.cost.transition import transition_notes
@@ -52,7 +52,7 @@ from collage.measure.pool import shared_pool
 from collage.measure.reference import ReferenceRun
 from collage.measure.workloads import WorkloadCosts, WorkloadFactory
 from collage.planned.data import PlanRound
-from collage.planned.decided import (
+from collage.planned.from_decision import (
     planned_accuracy,
     planned_copies,
     planned_frontier,
@@ -60,7 +60,7 @@ from collage.planned.decided import (
     planned_ranges,
     planned_transitions,
 )
-from collage.planned.explained import planned_candidates, planned_graph
+from collage.planned.explanation import planned_candidates, planned_graph
 from collage.progress import Reporter
 from collage.records import RecordDatabase
 from collage.rules.base import PartitionSpec

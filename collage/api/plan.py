@@ -14,7 +14,7 @@ from collage.backends.base import Backend, split_label
 from collage.backends.tvm.target import parse_target
 from collage.compile.build import CompiledExecutable, build, build_untouched
 from collage.compile.rewrite import apply
-from collage.confirm.contest import UNTOUCHED
+from collage.confirm.confirmation import UNTOUCHED
 from collage.errors import CollageError, PlanError
 from collage.frontend.passes.layout import for_device
 from collage.graph.candidates import HOST, CandidatePartition, fits
@@ -25,7 +25,7 @@ from collage.graph.index_set import IndexSet
 from collage.graph.sub_graph import SubGraph
 from collage.planned import file
 from collage.planned.data import PlanData
-from collage.planned.explained import planned_graph
+from collage.planned.explanation import planned_graph
 from collage.report.notebook import to_fragment
 from collage.report.summary import summarise
 from collage.search import execution_order

@@ -1,163 +1,394 @@
-"""What a contest says: who took part, how fast everybody was, and which plan ships (Invariant 3 of the architecture).
+"""Contest: plans and rivals of one network that run as they will be deployed; what was run once is not run again.
 
-No placement ships on the strength of a sum. The searched plans, the baselines (every single-backend plan), the
-untouched TVM build and the rivals run end to end, each in a process of its own, and take turns. The fastest plan ships.
-Of plans that are equal, as far as can be told or within `TIE`, the one ships whose 95th percentile is lower; where that
-cannot be told either, the one of fewest partitions.
+Everything is recorded under keys that name all who ran together: a latency from another contest does not count,
+because only latencies of the same rounds can be compared.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
+from collage.accuracy.budget import Budget, Verdict
+from collage.annotations.precision import INT8
+from collage.backends.base import Backend
+from collage.confirm.confirmation import SEARCHED, UNTOUCHED, Confirmation, Contestant, contestant
+from collage.confirm.finals import far_behind, run_finals
 from collage.cost.cost import Cost
-from collage.deployed.race import Race
-from collage.deployed.timeline import TimedCall
-from collage.measure.sequential import quantile_ratio, ratio
-from collage.measure.statistics import TIE, Summary
+from collage.deployed.messages import Watched
+from collage.deployed.plan_runner import Entrant, Placement, PlanRunner, partition_seconds
+from collage.deployed.rivals import Rival
+from collage.deployed.timeline import TimedCall, timeline
+from collage.errors import CollageError
+from collage.graph.candidates import HOST
+from collage.graph.index_set import IndexSet
+from collage.measure.host import measured_on
+from collage.measure.sequential import eliminate, verdicts
+from collage.measure.statistics import Summary
+from collage.records import Record, RecordDatabase, RecordKey
+from collage.records.key import digest_of, plan_key
+from collage.runtime.device_info import describe_device
+from collage.search import Partitioning, SearchProblem
 
-SEARCHED = "collage"
-UNTOUCHED = "untouched TVM"
+NOT_RUN = "not run"
+#: What the anchor is called in later trials.
+_ANCHOR = "the fastest of the first trial"
+#: A baseline whose costs add up to so many times those of the searched placement is not run: sums err by less.
+_HOPELESS = 1.25
+#: Who is so many times slower than the fastest in the trials does not race.
+_LOST = 1.15
+#: Whose partitions are watched: those of plans that take at most so many times as long as the fastest.
+_WATCHED = 2.0
+#: Seconds beyond which the call from Python is less than a hundredth of a latency.
+_LONG_S = 5e-3
 
-Ratio = tuple[float, float, float]
 
-
-class Contestant(msgspec.Struct, frozen=True):
-    """One plan's, or one rival's, end-to-end latency.
+class Trial(msgspec.Struct, frozen=True):
+    """A placement's first runs.
 
     Attributes
     ----------
-    name
-        "collage", "<backend> alone", "untouched TVM", or "<engine> by itself".
     latency
-        Of one call; Invalid, with the reason, when it does not compile or gives wrong numbers; Unknown when it was not
-        run, or the machine failed it.
-    ratio
-        Its latency over that of the plan that ships, from rounds that both took part in: (median, low, high). None
-        where there are too few.
-    partition_seconds
-        Of each of its partitions inside the whole, in execution order, without host nodes; () when that was not
-        watched, or when the plan is TVM's own.
-    launch_seconds
-        What the host takes to issue each of them, on an accelerator; () elsewhere.
-    timeline
-        When each of them, and what else is called, begins and ends in a call, of the plan that ships; () where that was
-        not watched.
-    percentile
-        Seconds: the 95th percentile of its calls; None where it was not run often.
-    quiet
-        Seconds: median and 95th percentile of its calls in rounds in which nobody else used the machine.
-    rival
-        Whether it is an engine by its own API, which cannot ship.
-    fresh
-        Whether the numbers are of the final, whose samples nothing was chosen by.
+        Of one call, on the machine as fast as it was in the first trial; Invalid or Unknown when it is out.
+    partition_seconds, launch_seconds, timeline
+        As of `Contestant`, on the machine as fast as it was in the first trial.
     """
 
-    name: str
     latency: Cost
-    ratio: Ratio | None = None
     partition_seconds: tuple[float, ...] = ()
     launch_seconds: tuple[float, ...] = ()
     timeline: tuple[TimedCall, ...] = ()
-    percentile: float | None = None
-    quiet: tuple[float, float] | None = None
-    rival: bool = False
-    fresh: bool = False
+
+    def scaled(self, factor: float) -> Trial:
+        """With what was watched as on a machine that takes so many times as long."""
+        return replace(
+            self,
+            partition_seconds=tuple(seconds * factor for seconds in self.partition_seconds),
+            launch_seconds=tuple(seconds * factor for seconds in self.launch_seconds),
+            timeline=tuple(call.scaled(factor) for call in self.timeline),
+        )
 
 
-class Confirmation(msgspec.Struct, frozen=True, rename={"contestants": "rivals"}):
-    """What was measured end to end, and which plan ships because of it; `rivals` is its contestants' name in files.
+class _Anchor(NamedTuple):
+    """The placement that every later trial is compared with, and its latency in the first one, in seconds."""
 
-    Attributes
-    ----------
-    shipped
-        Name of the plan that ships.
-    contestants
-        Everybody who took part.
-    disturbed
-        Share of the final's rounds in which others used the machine.
+    placement: Placement
+    seconds: float
+
+
+class _Note(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the record of a contestant says besides its latency: the trial, or how the contest ended. The latency is
+    the record's.
     """
 
-    shipped: str
-    contestants: tuple[Contestant, ...]
+    trial: Trial | None = None
+    contestant: Contestant | None = None
+    ships: bool = False
     disturbed: float = 0.0
 
-    def of(self, name: str) -> Contestant:
-        return next(c for c in self.contestants if c.name == name)
 
-    def with_answer(self, names: Sequence[str]) -> tuple[Confirmation, int]:
-        """The same with the searched plan called `SEARCHED` that ships, and its place among `names`; where none of
-        them ships, as it is, with the place of the one that is called so.
-        """
-        if self.shipped not in names:
-            return self, names.index(SEARCHED)
-        exchanged = {self.shipped: SEARCHED, SEARCHED: self.shipped}
-        contestants = tuple(replace(c, name=exchanged.get(c.name, c.name)) for c in self.contestants)
-        return replace(self, shipped=SEARCHED, contestants=contestants), names.index(self.shipped)
-
-    @property
-    def faster_rival(self) -> Contestant | None:
-        """The fastest of those rivals that are faster than what ships beyond doubt; None when none is."""
-        rivals = [c for c in self.contestants if c.rival and c.ratio is not None and c.ratio[2] < 1.0]
-        return min(rivals, key=lambda c: c.ratio or (), default=None)
-
-
-def choose(race: Race, partitions: Mapping[str, float]) -> str:
-    """Which plan ships, by a race: the one of fewest partitions, unless another one is faster beyond doubt.
-
-    A lead within the doubt is often gone an hour later, and partitions cost what no race shows: memory, time to load,
-    and latency on a busy machine.
+class Contest:
+    """Placements of one network: tried, raced, decided.
 
     Parameters
     ----------
-    race
-        Those who were in all of its rounds can win.
-    partitions
-        Name of each plan that may ship -> its number of partitions, infinite for TVM's own build.
+    network
+        Hash of the network's structure.
+    backends
+        Name -> backend.
+    runner
+        Compiles and runs placements.
+    rivals
+        Engines that run the user's file by themselves.
     """
-    finishers = those_who_finished(race, partitions)
-    latencies = {name: race.latencies(name) for name in finishers}
-    leader = min(finishers, key=lambda name: statistics.median(latencies[name]))
-    behind = {name: ratio(latencies[name], latencies[leader]) for name in finishers}
-    equal = [name for name in finishers if behind[name].median <= 1.0 + TIE or behind[name].low <= 1.0]
-    simplest = min(equal, key=lambda name: (partitions[name], behind[name].median, name))
-    if len(latencies[simplest]) < 2:
-        return simplest
-    tails = {name: quantile_ratio(race.samples[name], race.samples[simplest]) for name in equal if name != simplest}
-    steadier = [name for name, tail in tails.items() if tail.high < 1.0 and tail.median < 1.0 - TIE]
-    return min(steadier, key=lambda name: tails[name].median, default=simplest)
+
+    def __init__(
+        self,
+        network: str,
+        backends: Mapping[str, Backend],
+        database: RecordDatabase,
+        runner: PlanRunner,
+        rivals: Sequence[Rival] = (),
+    ) -> None:
+        self.network = network
+        self.backends = list(backends.values())
+        self.database = database
+        self.runner = runner
+        self.rivals = {rival.name: rival for rival in rivals}
+        self._anchor: _Anchor | None = None
+        self._trials: dict[str, Trial] = {}
+
+    def hopeless(
+        self, problem: SearchProblem, found: Partitioning, baselines: Mapping[str, Partitioning]
+    ) -> dict[str, Contestant]:
+        """The baselines that are not run, because their costs add up to far more than those of the searched placement.
+
+        Engines that run the file by themselves are run all the same: sums of costs need not be right about them. TVM's
+        own build has the same compiler, without schedules: it is left out with the plan on TVM's scheduled kernels.
+        """
+        out = {}
+        for name, baseline in baselines.items():
+            times = problem.partitioning(baseline.candidates).cost.seconds / found.cost.seconds
+            by_itself = any(name == f"{rival.engine} alone" for rival in self.rivals.values())
+            if times > _HOPELESS and not by_itself:
+                why = f"{NOT_RUN}: its costs add up to {times:.2g} times those of the searched placement"
+                out[name] = Contestant(name, Cost.unknown(why))
+        if any(f"{backend.name} alone" in out for backend in self.backends if backend.style == "native"):
+            out[UNTOUCHED] = Contestant(UNTOUCHED, Cost.unknown(f"{NOT_RUN}: scheduled kernels of TVM were left out"))
+        return out
+
+    def trial(self, placements: Mapping[str, Placement]) -> dict[str, Trial]:
+        """A few rounds of each, beside the fastest one of the first trial, and what its partitions take inside it."""
+        first = _first_names(placements)
+        new = {name: placements[name] for cover, name in first.items() if cover not in self._trials}
+        names = list(new)
+        while names:
+            # Where not all fit into memory they run in heats: the later ones beside the fastest of the first.
+            size = max(1, self.runner.capacity - (self._anchor is not None))
+            self._try({name: new[name] for name in names[:size]})
+            names = names[size:]
+        return {name: self._trials[digest_of(cover_of(placement))] for name, placement in placements.items()}
+
+    def decide(self, placements: Mapping[str, Placement], trials: Mapping[str, Trial]) -> Confirmation:
+        """Race those who did not lose in the trials; run what wins once more, on fresh samples, beside the rivals.
+
+        Parameters
+        ----------
+        placements
+            Name -> placement; of two names of one placement the first one counts, and the other one has its numbers.
+        trials
+            Of each.
+
+        Raises
+        ------
+        CollageError
+            Not one placement runs and gives the right numbers.
+        """
+        seconds = {name: t.latency.seconds for name, t in trials.items() if t.latency.is_finite}
+        if not seconds:
+            reasons = "; ".join(f"{name}: {trial.latency.reason}" for name, trial in trials.items())
+            raise CollageError(f"no plan runs and gives the right numbers: {reasons}")
+        first = _first_names(placements)
+        near = [n for n in first.values() if seconds.get(n, math.inf) <= _LOST * min(seconds.values())]
+        near = sorted(near, key=seconds.__getitem__)[: max(1, self.runner.capacity - len(self.rivals))]
+        entrants: dict[str, Entrant] = {**{name: placements[name] for name in near}, **self.rivals}
+        confirmation = self._recalled(entrants) or self._run_contest(near, entrants)
+        found = {c.name: c for c in confirmation.contestants}
+        for name, placement in placements.items():
+            representative = first[digest_of(cover_of(placement))]
+            trial = trials[name]
+            own = found.get(representative, Contestant(name, trial.latency))
+            found[name] = replace(
+                own,
+                name=name,
+                partition_seconds=trial.partition_seconds,
+                launch_seconds=trial.launch_seconds,
+                timeline=trial.timeline if name == confirmation.shipped else (),
+            )
+        return replace(confirmation, contestants=tuple(found.values()))
+
+    def verdict(self, placement: Placement, budget: Budget, samples: str) -> Verdict:
+        """How wrong a placement is on a budget's samples: infinitely where it does not run.
+
+        Parameters
+        ----------
+        samples
+            Digest of what the verdict depends on besides the placement: it is recorded, and recalled; "" does neither.
+        """
+        key = self._keys("verdict " + samples, {SEARCHED: placement})[SEARCHED] if samples else None
+        known = self.database.get_many([key]) if key is not None else {}
+        if key is not None and key in known:
+            return msgspec.convert(known[key].description, Verdict)
+        self.runner.reporter.stage("judging errors", None)
+        outputs = self.runner.outputs(placement, budget.samples)
+        if isinstance(outputs, Cost):
+            return Verdict(math.inf, math.inf, len(budget.samples))
+        verdict = budget.verdict(outputs)
+        latency = self.runner.enter({SEARCHED: placement})[SEARCHED].latency
+        if key is not None and math.isfinite(verdict.upper):
+            self.database.put_many(
+                [Record.of(key, Cost(latency), label=SEARCHED, description=msgspec.to_builtins(verdict))]
+            )
+        return verdict
+
+    def _try(self, placements: Mapping[str, Placement]) -> None:
+        anchor = self._anchor
+        entrants = {**placements, **({} if anchor is None else {_ANCHOR: anchor.placement})}
+        keys = self._keys("trial", entrants)
+        known = self.database.get_many(keys[name] for name in placements)
+        if len(known) == len(placements):
+            recorded = {name: msgspec.convert(known[keys[name]].description, _Note) for name in placements}
+            found = {
+                name: replace(note.trial, latency=known[keys[name]].cost)
+                for name, note in recorded.items()
+                if note.trial is not None
+            }
+        else:
+            self.runner.reporter.stage("running plans end to end", None)
+            found = self._run_trial(placements, entrants)
+            notes = {name: _Note(trial=replace(trial, latency=Cost.zero())) for name, trial in found.items()}
+            self._record(keys, {name: trial.latency for name, trial in found.items()}, notes)
+        self._trials.update((digest_of(cover_of(placements[name])), trial) for name, trial in found.items())
+        if anchor is None and (finite := [name for name, trial in found.items() if trial.latency.is_finite]):
+            best = min(finite, key=lambda name: found[name].latency.seconds)
+            self._anchor = _Anchor(placements[best], found[best].latency.seconds)
+
+    def _run_trial(self, placements: Mapping[str, Placement], entrants: Mapping[str, Placement]) -> dict[str, Trial]:
+        entries = self.runner.enter(entrants)
+        race = self.runner.race(entrants, self.runner.protocol.trial_rounds, eliminate)
+        medians = {name: statistics.median(race.latencies(name)) for name, turns in race.samples.items() if turns}
+        scale = self._anchor.seconds / medians[_ANCHOR] if self._anchor is not None and _ANCHOR in medians else 1.0
+        found: dict[str, Trial] = {}
+        for name, placement in placements.items():
+            if name not in medians:
+                found[name] = Trial(entries[name].problem or Cost.unknown(NOT_RUN))
+                continue
+            spread = Summary.of(race.latencies(name)).spread
+            cost = Cost(medians[name] * scale, spread * scale, sum(map(len, race.samples[name])))
+            watched = self._watched(name, placement, medians[name], min(medians.values()))
+            found[name] = replace(watched.scaled(scale), latency=cost)
+        return found
+
+    def _watched(self, name: str, placement: Placement, latency: float, fastest: float) -> Trial:
+        """What its partitions take; a single long one is the whole. Nothing of TVM's own build, and of what is too slow
+        to teach anything.
+        """
+        nothing = Trial(Cost.unknown())
+        if placement is None or latency > _WATCHED * fastest:
+            return nothing
+        on_one_device = {backend.device for backend in self.backends} == {"cpu"}
+        if on_one_device and _partitions(placement) == 1 and latency > _LONG_S:
+            return replace(nothing, partition_seconds=(latency,))
+        self.runner.reporter.step(f"watching {name}", 0)
+        watched = self.runner.watch(placement) or Watched((), ())
+        return replace(
+            nothing,
+            partition_seconds=partition_seconds(watched.parts, placement),
+            launch_seconds=partition_seconds(watched.launches, placement),
+            timeline=timeline(watched.calls, int(_partitions(placement))),
+        )
+
+    def _recalled(self, entrants: Mapping[str, Entrant]) -> Confirmation | None:
+        """The contest from the records, where all of it is there."""
+        keys = self._keys("contest", entrants)
+        known = self.database.get_many(keys.values())
+        if len(known) < len(keys):
+            return None
+        notes = [msgspec.convert(known[key].description, _Note) for key in keys.values()]
+        contestants = (
+            replace(note.contestant, name=name, latency=known[keys[name]].cost)
+            for name, note in zip(keys, notes, strict=True)
+            if note.contestant is not None
+        )
+        shipped = next(name for name, note in zip(keys, notes, strict=True) if note.ships)
+        return Confirmation(shipped, tuple(contestants), notes[0].disturbed)
+
+    def _run_contest(self, near: Sequence[str], entrants: Mapping[str, Entrant]) -> Confirmation:
+        protocol, runner = self.runner.protocol, self.runner
+        runner.reporter.stage("confirming end to end", None)
+        race = runner.race(
+            {name: entrants[name] for name in near},
+            protocol.race_rounds,
+            partial(_who_leaves, limit=protocol.race_rounds),
+        )
+        able = [name for name in near if race.samples.get(name)]
+        if not able:
+            entries = runner.enter(entrants)
+            reasons = "; ".join(f"{name}: {problem.reason}" for name in near if (problem := entries[name].problem))
+            raise CollageError(f"no plan runs and gives the right numbers: {reasons}")
+        shipped, final = run_finals(
+            race,
+            {name: _partitions(entrants[name]) for name in able},
+            {name: f"{rival.engine} alone" for name, rival in self.rivals.items()},
+            lambda names: runner.race({name: entrants[name] for name in names}, protocol.final_rounds, far_behind),
+        )
+        entries = runner.enter(entrants)
+        contestants = []
+        for name in entrants:
+            problem = entries[name].problem
+            fresh = bool(final.samples.get(name))
+            if fresh or race.samples.get(name):
+                contestants.append(
+                    contestant(name, final if fresh else race, shipped, rival=name in self.rivals, fresh=fresh)
+                )
+            else:
+                contestants.append(Contestant(name, problem or Cost.unknown(NOT_RUN), rival=name in self.rivals))
+        notes = {
+            c.name: _Note(None, replace(c, latency=Cost.zero()), c.name == shipped, final.disturbed)
+            for c in contestants
+        }
+        self._record(self._keys("contest", entrants), {c.name: c.latency for c in contestants}, notes)
+        return Confirmation(shipped, tuple(contestants), final.disturbed)
+
+    def _keys(self, kind: str, entrants: Mapping[str, Entrant]) -> dict[str, RecordKey]:
+        info = describe_device(self.runner.device)
+        covers = {name: _cover(entrant) for name, entrant in entrants.items()}
+        together = sorted(map(digest_of, covers.values()))
+        return {
+            name: plan_key(
+                digest_of({"network": self.network, "cover": cover, kind: together}),
+                self.backends,
+                info,
+                self.runner.threads,
+                self.runner.protocol,
+            )
+            for name, cover in covers.items()
+        }
+
+    def _record(self, keys: Mapping[str, RecordKey], latencies: Mapping[str, Cost], notes: Mapping[str, _Note]) -> None:
+        """All at once: what is known of a contest is of one contest. What the machine is to blame for is not recorded,
+        so that it is run again the next time.
+        """
+        device = measured_on(describe_device(self.runner.device))
+        self.database.put_many(
+            Record.of(keys[name], latency, label=name, description=msgspec.to_builtins(notes[name]), device=device)
+            for name, latency in latencies.items()
+            if not latency.is_unknown
+        )
 
 
-def those_who_finished(race: Race, names: Iterable[str]) -> list[str]:
-    """Those of the names who were in all rounds that any of them was in."""
-    took_part = [name for name in names if name in race.samples]
-    length = max(len(race.samples[name]) for name in took_part)
-    return [name for name in took_part if len(race.samples[name]) == length]
+def cover_of(placement: Placement) -> Any:
+    """Backend, nodes and labels of every partition, as plain data; of nodes in eight bits, which ones."""
+    if placement is None:
+        return UNTOUCHED
+    return [[c.backend, list(c.sub_graph.inside), list(map(_label, c.composites))] for c in placement]
 
 
-def contestant(name: str, race: Race, reference: str, *, rival: bool = False, fresh: bool = False) -> Contestant:
-    """What a race says of one who took part, relative to a reference."""
-    turns = race.samples[name]
-    calls = sorted(seconds for turn in turns for seconds in turn)
-    summary = Summary.of(race.latencies(name))
-    quiet = sorted(seconds for turn in race.quiet(name) for seconds in turn)
-    common = min(len(turns), len(race.samples[reference]))
-    found = ratio(race.latencies(name)[:common], race.latencies(reference)[:common]) if common > 1 else None
-    return Contestant(
-        name,
-        Cost(summary.median, summary.spread, len(calls)),
-        (found.median, found.low, found.high) if found is not None and math.isfinite(found.high) else None,
-        percentile=_percentile(calls),
-        quiet=(statistics.median(quiet), _percentile(quiet)) if quiet else None,
-        rival=rival,
-        fresh=fresh,
-    )
+def _label(composite: tuple[str, IndexSet]) -> Any:
+    label, nodes = composite
+    return [label, *nodes] if label == INT8 else label
 
 
-def _percentile(ordered: list[float]) -> float:
-    return ordered[min(len(ordered) - 1, int(0.95 * len(ordered)))]
+def _cover(entrant: Entrant) -> Any:
+    if isinstance(entrant, Rival):
+        return ["rival", entrant.engine, entrant.version, entrant.digest]
+    return cover_of(entrant)
+
+
+def _first_names(placements: Mapping[str, Placement]) -> dict[str, str]:
+    """Digest of each different placement -> the first name that it has."""
+    found: dict[str, str] = {}
+    for name, placement in placements.items():
+        found.setdefault(digest_of(cover_of(placement)), name)
+    return found
+
+
+def _partitions(entrant: Entrant) -> float:
+    """The number of partitions; infinite where there is no placement."""
+    if entrant is None or isinstance(entrant, Rival):
+        return math.inf
+    return sum(candidate.backend != HOST for candidate in entrant)
+
+
+def _who_leaves(rounds: Mapping[str, Sequence[float]], limit: int) -> Sequence[str] | None:
+    """Those who have lost; None when nothing is left to be decided."""
+    found = verdicts(rounds, limit=limit)
+    if "go on" not in found.values():
+        return None
+    return [name for name, verdict in found.items() if verdict == "out"]

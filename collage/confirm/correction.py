@@ -15,8 +15,8 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from collage.confirm.contest import SEARCHED
-from collage.confirm.run import Trial
+from collage.confirm.confirmation import SEARCHED
+from collage.confirm.contest import Trial
 from collage.cost.cost import Cost
 from collage.graph.candidates import HOST, CandidatePartition
 from collage.search import Partitioning, SearchProblem

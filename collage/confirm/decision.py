@@ -10,9 +10,9 @@ from functools import partial
 import msgspec
 
 from collage.backends.base import Backend
-from collage.confirm.contest import SEARCHED, UNTOUCHED, Confirmation
+from collage.confirm.confirmation import SEARCHED, UNTOUCHED, Confirmation
+from collage.confirm.contest import Contest, Trial
 from collage.confirm.correction import Round, refine
-from collage.confirm.run import Contest, Trial
 from collage.confirm.ties import simplest, tie_notes
 from collage.cost.cost import Cost
 from collage.deployed.plan_runner import Placement

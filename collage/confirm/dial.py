@@ -16,7 +16,7 @@ from collage.accuracy.budget import ErrorBudget, Verdict
 from collage.accuracy.grant import Grant
 from collage.accuracy.levels import int8_levels
 from collage.backends.base import Backend
-from collage.confirm.run import Contest
+from collage.confirm.contest import Contest
 from collage.graph.candidates import HOST, CandidatePartition, CandidateSet
 from collage.search import Searcher, SearchProblem
 from collage.search.frontier import Frontier, FrontierPoint, frontier

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 
-from collage.confirm.contest import choose, those_who_finished
+from collage.confirm.confirmation import choose, those_who_finished
 from collage.deployed.race import Race
 from collage.measure.sequential import HOPELESS, ratio
 from collage.measure.statistics import TIE

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from collage.backends.base import Backend
-from collage.confirm.run import cover_of
+from collage.confirm.contest import cover_of
 from collage.cost.cost import Cost
 from collage.deployed.plan_runner import PlanRunner
 from collage.deployed.race import Race

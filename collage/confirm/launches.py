@@ -7,7 +7,7 @@ partitions have fewer of them.
 
 from __future__ import annotations
 
-from collage.confirm.contest import Confirmation
+from collage.confirm.confirmation import Confirmation
 
 #: A network counts as launch-bound when its kernels take less than this share of its latency.
 _BUSY = 0.8

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from collage.confirm.contest import SEARCHED
+from collage.confirm.confirmation import SEARCHED
 from collage.graph.candidates import HOST
 from collage.measure.statistics import TIE
 from collage.search import Partitioning, SearchProblem

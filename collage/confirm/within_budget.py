@@ -16,10 +16,10 @@ import msgspec
 from collage.accuracy.budget import Budget
 from collage.accuracy.grant import Grant
 from collage.backends.base import Backend
-from collage.confirm.contest import SEARCHED
+from collage.confirm.confirmation import SEARCHED
 from collage.confirm.decision import Decision, decide
 from collage.confirm.dial import Attempt, Dial
-from collage.confirm.run import Contest
+from collage.confirm.contest import Contest
 from collage.deployed.plan_runner import Placement
 from collage.errors import NoCoverError
 from collage.search import Searcher, SearchProblem

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import msgspec
 
 from collage.annotations.precision import FLOAT32, INT8
-from collage.confirm.contest import SEARCHED, Confirmation
+from collage.confirm.confirmation import SEARCHED, Confirmation
 from collage.confirm.correction import Round
 from collage.cost.cost import Cost
 from collage.cost.transition import Transition

@@ -30,7 +30,7 @@ from collage.records.database import RecordDatabase
 from collage.records.key import canonical_json, check_json
 from collage.records.record import SCHEMA_VERSION, SINCE_2, Record, now, software_versions
 from collage.records.store import BATCH, store
-from collage.records.turns import take_turns
+from collage.records.transactions import take_turns
 
 FORMAT = "collage-records"
 #: Characters of a line; a record of a network of thousands of operators has a hundredth of it.

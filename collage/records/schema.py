@@ -17,7 +17,7 @@ from collage.records.places import Place
 from collage.records.record import SCHEMA_VERSION
 from collage.records.store import BATCH, insert, insert_keys, refresh
 from collage.records.table import KEY_TEXT, PLAIN, metadata, with_identity
-from collage.records.turns import take_turns
+from collage.records.transactions import take_turns
 
 _OLD = "records_of_version_1"
 Transaction = Callable[[], AbstractContextManager[Connection]]

@@ -13,7 +13,7 @@ from collage.records.log import ImportCounts, import_log, observations_of
 from collage.records.places import Location, is_url
 from collage.records.record import Record
 from collage.records.store import BATCH, store
-from collage.records.turns import take_turns
+from collage.records.transactions import take_turns
 
 _SQLITE = b"SQLite format 3\0"
 

@@ -18,7 +18,7 @@ from collage.errors import RecordsError
 from collage.records.aggregate import aggregate
 from collage.records.record import Record
 from collage.records.table import SHARED, key_row, observation_row, observations, records, texts
-from collage.records.turns import insert_new, take_turns
+from collage.records.transactions import insert_new, take_turns
 
 BATCH = 500
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from collage.confirm.contest import SEARCHED, Contestant
+from collage.confirm.confirmation import SEARCHED, Contestant
 from collage.graph.candidates import HOST
 from collage.planned.data import PlanData
 from collage.report.facts import milliseconds, percent

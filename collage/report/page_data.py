@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from collage.confirm.contest import Contestant
+from collage.confirm.confirmation import Contestant
 from collage.cost.cost import Cost
 from collage.graph.candidates import HOST
 from collage.planned.data import PlanData

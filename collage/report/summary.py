@@ -10,7 +10,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from collage.confirm.contest import SEARCHED
+from collage.confirm.confirmation import SEARCHED
 from collage.planned.data import PlanData, PlanRound
 from collage.report.accuracy import FRONTIER_COLUMNS, accuracy_text, frontier_rows
 from collage.report.facts import (

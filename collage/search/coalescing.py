@@ -1,4 +1,4 @@
-"""Coalescing: neighbouring partitions of one backend, joined, as new candidates (SEMANTICS.md, section 3, item 6).
+"""Coalescing: neighbouring partitions of one backend, joined, as new candidates.
 
 The rules cannot list every union of what a backend takes; a search shows which unions matter: those of partitions
 that it put side by side. Their latency is not the sum of the parts', so a union is only *proposed* here. It is costed

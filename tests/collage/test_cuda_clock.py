@@ -15,7 +15,7 @@ import tvm
 from cuda_emulation import DEVICE, Emulation, emulation
 
 from benchmarks.gpu.contestant import _CudaClock, _turn
-from collage.confirm.contest import Confirmation, Contestant
+from collage.confirm.confirmation import Confirmation, Contestant
 from collage.confirm.launches import launch_bound, launch_notes
 from collage.cost.cost import Cost
 from collage.measure import device_events

@@ -86,7 +86,7 @@ class PostgresDatabase(Place):
 
     @contextmanager
     def transaction(self, connection: Connection, writes: bool) -> Iterator[None]:
-        # In one that writes each statement sees what was committed before it (`collage.records.turns`).
+        # In one that writes each statement sees what was committed before it (`collage.records.transactions`).
         connection.execution_options(isolation_level="READ COMMITTED" if writes else "REPEATABLE READ")
         with connection.begin():
             yield

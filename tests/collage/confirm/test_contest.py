@@ -1,104 +1,229 @@
-"""Which plan ships: ties, steadiness, drift, rivals. Latencies are made up, as rounds of a race."""
+"""A contest from the first trial to what is recorded, with made-up latencies."""
 
 from __future__ import annotations
 
-import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
 
-import numpy as np
 import pytest
 
-from collage.confirm.contest import SEARCHED, UNTOUCHED, Confirmation, Contestant, choose, contestant
+from collage.annotations.precision import INT8
+from collage.confirm.confirmation import SEARCHED, UNTOUCHED
+from collage.confirm.contest import Contest, cover_of
 from collage.cost.cost import Cost
-from tests.collage.confirm.races import race_of, rounds_of
+from collage.deployed.rivals import Rival
+from collage.errors import CollageError
+from collage.graph.candidates import CandidatePartition
+from collage.graph.index_set import IndexSet
+from collage.graph.sub_graph import SubGraph
+from collage.records import RecordDatabase
+from collage.records.key import digest_of
+from collage.testing.problems import candidate, graph_of, problem_of
+from tests.collage.confirm.races import MadeUpRunner
 
-STEADY = np.ones(25)
-#: A neighbour that makes everything up to four times slower for a while.
-DRIFT = np.concatenate([np.ones(8), np.linspace(1, 4, 9), np.full(8, 2.0)])
+GRAPH = graph_of([[], [0], [1]])
+SECONDS = {"x": 1.0, "y": 1.1, "z": 0.9, "untouched": 9.0, "openvino": 0.95}
 
 
-@pytest.mark.parametrize("drift", [STEADY, DRIFT], ids=["steady", "drifting"])
-def test_the_fastest_ships_even_on_a_machine_that_drifts(drift: np.ndarray) -> None:
-    race = race_of(
-        {
-            SEARCHED: rounds_of(1.0, drift),
-            "a alone": rounds_of(0.95, drift, seed=1),
-            "b alone": rounds_of(0.9, drift, seed=2),
-        }
+def placement(backend: str, parts: int = 3) -> list[Any]:
+    if parts == 1:
+        return [candidate(GRAPH, backend, range(3))]
+    return [candidate(GRAPH, backend, [i]) for i in range(3)]
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[RecordDatabase]:
+    with RecordDatabase(tmp_path / "records.db") as opened:
+        yield opened
+
+
+@pytest.fixture
+def rival(tmp_path: Path) -> Rival:
+    path = tmp_path / "model.onnx"
+    path.write_bytes(b"the user's file")
+    return Rival("openvino", path, "2026.4")
+
+
+def contest(
+    database: RecordDatabase,
+    seconds: Mapping[str, float] = SECONDS,
+    rivals: tuple[Rival, ...] = (),
+    slower: float = 1.0,
+) -> tuple[Contest, MadeUpRunner]:
+    runner = MadeUpRunner(seconds, slower)
+    return Contest("network", {}, database, runner, rivals), runner  # type: ignore[arg-type]
+
+
+ALL = {SEARCHED: placement("x"), "y alone": placement("y"), UNTOUCHED: None}
+
+
+def test_what_ships_is_run_again_against_the_best_other_plan_and_the_best_rival(
+    database: RecordDatabase, rival: Rival
+) -> None:
+    found, runner = contest(database, rivals=(rival,))
+    confirmation = found.decide(ALL, found.trial(ALL))
+    assert confirmation.shipped == SEARCHED
+    assert runner.races == [["untouched", "x", "y"], ["x", "y"], ["openvino", "x", "y"]], (
+        "a rival cannot ship: the final is enough"
     )
-    assert choose(race, {SEARCHED: 1, "a alone": 5, "b alone": 5}) == "b alone"
+    fresh = {c.name for c in confirmation.contestants if c.fresh}
+    assert fresh == {SEARCHED, "y alone", "openvino by itself"}
+    assert confirmation.of("openvino by itself").rival
+    assert confirmation.faster_rival is not None and confirmation.faster_rival.name == "openvino by itself"
+    assert confirmation.of(UNTOUCHED).ratio is None, "it lost in the trial"
+    assert len(confirmation.of(SEARCHED).partition_seconds) == 3
+    assert [call.partition for call in confirmation.of(SEARCHED).timeline] == [0, 1, 2]
+    assert confirmation.of("y alone").timeline == (), "of what ships only"
 
 
-@pytest.mark.parametrize(
-    ("alone", "partitions", "ships"),
-    [
-        (0.985, 9, SEARCHED),  # faster by less than a tie, and not simpler
-        (0.985, 1, "a alone"),
-        (1.01, 1, "a alone"),  # slower, but by less than a tie
-        (1.05, 1, SEARCHED),
-        (0.95, 9, "a alone"),
-    ],
-)
-def test_a_tie_goes_to_fewer_partitions(alone: float, partitions: int, ships: str) -> None:
-    race = race_of({SEARCHED: rounds_of(1.0, STEADY), "a alone": rounds_of(alone, STEADY, seed=1)})
-    assert choose(race, {SEARCHED: 5, "a alone": partitions}) == ships
+def test_a_rival_that_is_far_behind_leaves_the_final(database: RecordDatabase, rival: Rival) -> None:
+    found, runner = contest(database, {**SECONDS, "openvino": 5.0}, rivals=(rival,))
+    confirmation = found.decide(ALL, found.trial(ALL))
+    samples = {c.name: c.latency.samples for c in confirmation.contestants if c.fresh}
+    rounds = runner.protocol.final_rounds
+    assert samples == {SEARCHED: 3 * rounds, "y alone": 3 * rounds, "openvino by itself": 3 * 2}
 
 
-@pytest.mark.parametrize(("noise", "ships"), [(0.3, "a alone"), (0.01, SEARCHED)])
-def test_a_lead_within_the_doubt_does_not_pay_for_more_partitions(noise: float, ships: str) -> None:
-    race = race_of(
-        {SEARCHED: rounds_of(1.0, STEADY, noise), "a alone": rounds_of(1.04, STEADY, noise, seed=1)},
+def test_a_machine_that_became_slower_does_not_count_against_what_is_tried_later(database: RecordDatabase) -> None:
+    found, runner = contest(database, slower=1.5)
+    first = found.trial(ALL)
+    (later,) = found.trial({SEARCHED: placement("z")}).values()
+    assert runner.races[1] == ["x", "z"], "the fastest of the first trial runs along"
+    assert first[SEARCHED].latency.seconds == pytest.approx(1.0, rel=0.02)
+    assert later.latency.seconds == pytest.approx(0.9, rel=0.03)
+    assert sum(later.partition_seconds) == pytest.approx(0.9, rel=0.03)
+    assert later.timeline[-1].end == pytest.approx(0.9 * 2.9 / 3, rel=0.03)
+
+
+def test_placements_that_are_equal_are_run_once_and_share_their_numbers(database: RecordDatabase) -> None:
+    found, runner = contest(database)
+    twins = {SEARCHED: placement("x"), "x alone": placement("x"), "y alone": placement("y")}
+    confirmation = found.decide(twins, found.trial(twins))
+    assert all(names == ["x", "y"] for names in runner.races)
+    assert confirmation.shipped == SEARCHED
+    assert confirmation.of("x alone").latency == confirmation.of(SEARCHED).latency
+    found.trial({"again": placement("y")})
+    assert len(runner.races) == 3, "what was tried is known"
+
+
+def test_a_second_run_measures_nothing_and_gives_the_same(database: RecordDatabase, rival: Rival) -> None:
+    first, _ = contest(database, rivals=(rival,))
+    one = first.decide(ALL, first.trial(ALL))
+    second, runner = contest(database, rivals=(rival,))
+    assert second.decide(ALL, second.trial(ALL)) == one and runner.races == []
+    rival.path.write_bytes(b"another file")
+    third, runner = contest(database, rivals=(rival,))
+    third.decide(ALL, third.trial(ALL))
+    assert len(runner.races) == 2, "the trials are known, the contest had another rival"
+
+
+def test_where_not_all_fit_into_memory_they_run_in_heats_beside_an_anchor(database: RecordDatabase) -> None:
+    found, runner = contest(database)
+    runner.capacity = 2
+    trials = found.trial(ALL | {"z alone": placement("z")})
+    assert runner.races == [["x", "y"], ["untouched", "x"], ["x", "z"]]
+    assert trials["z alone"].latency.seconds == pytest.approx(0.9, rel=0.03)
+
+
+def test_what_fails_is_out_with_its_reason_and_nobody_left_is_an_error(database: RecordDatabase) -> None:
+    found, _ = contest(database, {**SECONDS, "x": float("inf")})
+    confirmation = found.decide(ALL, found.trial(ALL))
+    assert confirmation.shipped == "y alone" and confirmation.of(SEARCHED).latency.reason == "crashes"
+    broken, _ = contest(database, {"x": float("inf"), "y": float("inf"), "untouched": float("inf")})
+    broken.network = "another"
+    with pytest.raises(CollageError, match="crashes"):
+        broken.decide(ALL, broken.trial(ALL))
+
+
+def test_the_machines_faults_are_not_recorded(database: RecordDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
+    found, runner = contest(database)
+    entries = MadeUpRunner.enter
+
+    def enter(self: MadeUpRunner, entrants: Mapping[str, Any]) -> dict[str, Any]:
+        made = entries(self, entrants)
+        if "y alone" in made:
+            made["y alone"].problem = Cost.unknown("killed by SIGKILL")
+        return made
+
+    monkeypatch.setattr(MadeUpRunner, "enter", enter)
+    found.trial(ALL)
+    monkeypatch.undo()
+    again, runner = contest(database)
+    again.trial(ALL)
+    assert runner.races, "it is tried again"
+
+
+def test_baselines_whose_costs_are_far_higher_are_not_run_unless_a_rival_shows_that_sums_may_err(
+    database: RecordDatabase, rival: Rival
+) -> None:
+    found, _ = contest(database, rivals=(rival,))
+    backends = ("x", "y", "openvino")
+    problem = problem_of(GRAPH, {c: 1.0 if b == "x" else 2.0 for b in backends for c in placement(b)})
+    plans = {b: problem.partitioning(placement(b)) for b in backends}
+    out = found.hopeless(problem, plans["x"], {f"{b} alone": plans[b] for b in backends})
+    assert set(out) == {"y alone"} and "2 times" in out["y alone"].latency.reason
+
+
+def test_who_wins_the_final_beyond_doubt_ships_with_numbers_of_another_final(database: RecordDatabase) -> None:
+    """The race was won by luck: in the finals the other one is faster."""
+    found, runner = contest(database, {"x": 1.0, "y": 1.05, "untouched": 9.0})
+    runner.later = {2: {"x": 1.0, "y": 0.8, "untouched": 9.0}}
+    confirmation = found.decide(ALL, found.trial(ALL))
+    assert confirmation.shipped == "y alone" and len(runner.races) == 4
+    assert confirmation.of(SEARCHED).ratio is not None
+    assert confirmation.of(SEARCHED).ratio[0] == pytest.approx(1.25, rel=0.02)  # type: ignore[index]
+
+
+def test_where_a_rival_wins_its_engine_alone_has_another_final(database: RecordDatabase, rival: Rival) -> None:
+    """The race was disturbed: it put the engine's own plan last, though the rival, the same engine, is the fastest."""
+    seconds = {"x": 1.0, "y": 1.05, "openvino": 1.1}
+    found, runner = contest(database, seconds, rivals=(rival,))
+    plans = {SEARCHED: placement("x"), "y alone": placement("y"), "openvino alone": placement("openvino", 1)}
+    runner.later = {2: {**seconds, "openvino": 0.9}}
+    confirmation = found.decide(plans, found.trial(plans))
+    assert confirmation.shipped == "openvino alone" and confirmation.faster_rival is None
+    assert runner.races[2:] == [["openvino", "x", "y"], ["openvino", "openvino", "x"], ["openvino", "openvino", "x"]]
+    assert confirmation.of("openvino alone").fresh, "what is told is of after the choice"
+
+
+def test_a_lead_that_the_final_does_not_confirm_gives_way_to_the_simpler_plan(database: RecordDatabase) -> None:
+    found, runner = contest(database, {"x": 0.9, "y": 1.0})
+    plans = {SEARCHED: placement("x"), "y alone": placement("y", 1)}
+    runner.later = {2: {"x": 0.99, "y": 1.0}}
+    confirmation = found.decide(plans, found.trial(plans))
+    assert confirmation.shipped == "y alone" and confirmation.of("y alone").fresh
+    assert runner.races[2:] == [["x", "y"]] * 2, "another final follows a choice"
+
+
+def test_a_rival_that_is_not_beaten_gives_its_engine_alone_another_final(
+    database: RecordDatabase, rival: Rival
+) -> None:
+    seconds = {"x": 1.0, "openvino": 1.1}
+    found, runner = contest(database, seconds, rivals=(rival,))
+    plans = {SEARCHED: placement("x"), "openvino alone": placement("openvino", 1)}
+    runner.later = {2: {"x": 1.0, "openvino": 1.01}}
+    assert found.decide(plans, found.trial(plans)).shipped == "openvino alone"
+
+
+def test_what_fails_in_the_final_does_not_ship(database: RecordDatabase) -> None:
+    found, runner = contest(database)
+    runner.later = {2: {**SECONDS, "x": float("inf")}}
+    confirmation = found.decide(ALL, found.trial(ALL))
+    assert confirmation.shipped == "y alone" and confirmation.of("y alone").fresh
+
+
+def test_placements_in_eight_bits_differ_by_their_nodes() -> None:
+    """Labels of libraries stand for themselves, as in the records that there are."""
+    plain, first, last, library = (
+        [CandidatePartition(SubGraph(GRAPH, GRAPH.coverable), "x", labels)]
+        for labels in (
+            (),
+            ((INT8, IndexSet([1])),),
+            ((INT8, IndexSet([2])),),
+            (("pattern", IndexSet([1])),),
+        )
     )
-    assert choose(race, {SEARCHED: 50, "a alone": 1}) == ships
-
-
-def test_among_equals_the_lower_95th_percentile_ships() -> None:
-    """Nine of ten calls are equal; one of ten takes three times as long on the plan of fewer partitions."""
-    steady = [(1.0,) * 10 for _ in range(25)]
-    tailed = [(1.0,) * 9 + (3.0,) for _ in range(25)]
-    race = race_of({SEARCHED: steady, "a alone": tailed})
-    assert choose(race, {SEARCHED: 5, "a alone": 1}) == SEARCHED
-    found = contestant("a alone", race, SEARCHED)
-    assert found.percentile == 3.0 and found.latency.seconds == 1.0
-
-
-def test_a_build_without_partitions_wins_no_tie() -> None:
-    race = race_of({SEARCHED: rounds_of(1.0, STEADY), UNTOUCHED: rounds_of(1.0, STEADY, seed=1)})
-    assert choose(race, {SEARCHED: 5, UNTOUCHED: math.inf}) == SEARCHED
-
-
-def test_who_left_the_race_does_not_ship_and_who_may_not_ship_is_not_asked() -> None:
-    race = race_of(
-        {
-            SEARCHED: rounds_of(1.0, STEADY),
-            "a alone": rounds_of(0.5, STEADY[:4]),
-            "openvino by itself": rounds_of(0.1, STEADY),
-        }
-    )
-    assert choose(race, {SEARCHED: 5, "a alone": 1}) == SEARCHED
-
-
-def test_calls_in_quiet_rounds_are_told_apart() -> None:
-    race = race_of({SEARCHED: rounds_of(1.0, STEADY)}, disturbed=True)
-    assert contestant(SEARCHED, race, SEARCHED).quiet is None and race.disturbed == 1.0
-    race = race_of({SEARCHED: rounds_of(1.0, STEADY)})
-    assert contestant(SEARCHED, race, SEARCHED).quiet is not None
-
-
-def confirmation(low: float, high: float, shipped: str = SEARCHED) -> Confirmation:
-    rival = Contestant("openvino by itself", Cost(0.9), (low, (low + high) / 2, high), rival=True)
-    return Confirmation(shipped, (Contestant(SEARCHED, Cost(1.0), (1.0, 1.0, 1.0)), rival))
-
-
-def test_a_rival_is_faster_when_its_interval_says_so() -> None:
-    assert confirmation(0.85, 0.95).faster_rival is not None
-    assert confirmation(0.85, 1.01).faster_rival is None
-
-
-def test_the_searched_plan_that_ships_is_called_collage() -> None:
-    names = [SEARCHED, f"{SEARCHED}, round 2"]
-    both = tuple(Contestant(name, Cost(float(i + 1))) for i, name in enumerate(names))
-    renamed, answer = Confirmation(names[1], both).with_answer(names)
-    assert (renamed.shipped, answer) == (SEARCHED, 1)
-    assert renamed.of(SEARCHED).latency.seconds == 2.0 and renamed.of(names[1]).latency.seconds == 1.0
-    same, answer = Confirmation("a alone", both).with_answer(names)
-    assert (same.shipped, answer) == ("a alone", 0)
+    covers = [cover_of(each) for each in (plain, first, last, library)]
+    assert covers[1:3] == [[["x", [0, 1, 2], [["int8", 1]]]], [["x", [0, 1, 2], [["int8", 2]]]]]
+    assert covers[3] == [["x", [0, 1, 2], ["pattern"]]] and len({digest_of(each) for each in covers}) == 4

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from collage.confirm.contest import SEARCHED
+from collage.confirm.confirmation import SEARCHED
 from collage.confirm.ties import simplest, tie_notes
 from collage.cost.cost import Cost
 from collage.search import Partitioning, SearchProblem

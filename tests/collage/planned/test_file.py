@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from collage.confirm.contest import Confirmation, Contestant
+from collage.confirm.confirmation import Confirmation, Contestant
 from collage.cost.cost import Cost
 from collage.cost.transition import Transition
 from collage.errors import PlanError

@@ -15,7 +15,7 @@ from tvm import relax
 
 import collage
 from collage.graph.from_relax import read_graph
-from collage.planned.explained import planned_graph
+from collage.planned.explanation import planned_graph
 from collage.planned.file import read, to_dict, write
 from collage.planned.graph import MEASURED, NOT_ASKED, PlannedNode, nodes_of, ranges_text
 from tests.collage.planned.test_file import VERSION_2

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from collage.api.plan import Plan
-from collage.confirm.contest import SEARCHED
+from collage.confirm.confirmation import SEARCHED
 from collage.cost.transition import Transition
 from collage.deployed.timeline import TimedCall
 from collage.planned.data import PlannedAccuracy, PlannedPartition, PlannedPoint, PlannedTransition

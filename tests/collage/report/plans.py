@@ -6,7 +6,7 @@ from collage.api.plan import Plan
 from collage.backends.onnx.onnxruntime import ONNXRuntimeBackend
 from collage.backends.onnx.openvino import OpenVINOBackend
 from collage.backends.tvm.backend import TVMBackend
-from collage.confirm.contest import SEARCHED, Confirmation, Contestant
+from collage.confirm.confirmation import SEARCHED, Confirmation, Contestant
 from collage.cost.cost import Cost
 from collage.planned.data import PlannedPartition, PlanRound
 

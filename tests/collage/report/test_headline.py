@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from collage.confirm.contest import SEARCHED, Contestant
+from collage.confirm.confirmation import SEARCHED, Contestant
 from collage.cost.cost import Cost
 from collage.report.headline import headline, strongest
 from collage.report.summary import summarise

@@ -8,7 +8,7 @@ import re
 import pytest
 from msgspec.structs import replace
 
-from collage.confirm.contest import SEARCHED, UNTOUCHED, Contestant
+from collage.confirm.confirmation import SEARCHED, UNTOUCHED, Contestant
 from collage.cost.cost import Cost
 from collage.report import facts
 from collage.report.summary import summarise

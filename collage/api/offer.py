@@ -1,4 +1,4 @@
-"""Offered: the backends to choose from, and the estimator of their costs."""
+"""Offer: the backends to choose from, and the estimator of their costs."""
 
 from __future__ import annotations
 
