@@ -27,11 +27,11 @@ from collage.api.plan import Plan
 from collage.backends.base import Backend
 from collage.backends.tvm.target import target_text
 from collage.compile.tuning import tune_kernels
+from collage.confirm.contest import Contest
 from collage.confirm.decision import decide
 from collage.confirm.latencies import Latencies
 from collage.confirm.launches import launch_notes
 from collage.confirm.on_board import BoardPlans, decide_on_board
-from collage.confirm.contest import Contest
 from collage.confirm.within_budget import decide_within
 from collage.cost.estimator import CostEstimator
 from collage.cost.transition import transition_notes
@@ -52,6 +52,7 @@ from collage.measure.pool import shared_pool
 from collage.measure.reference import ReferenceRun
 from collage.measure.workloads import WorkloadCosts, WorkloadFactory
 from collage.planned.data import PlanRound
+from collage.planned.explanation import planned_candidates, planned_graph
 from collage.planned.from_decision import (
     planned_accuracy,
     planned_copies,
@@ -60,7 +61,6 @@ from collage.planned.from_decision import (
     planned_ranges,
     planned_transitions,
 )
-from collage.planned.explanation import planned_candidates, planned_graph
 from collage.progress import Reporter
 from collage.records import RecordDatabase
 from collage.rules.base import PartitionSpec

@@ -23,8 +23,8 @@ from collage.backends.lowering import Linker, Lowering
 from collage.compile.calls import with_open_results
 from collage.compile.copies import Placed, devices_of, owners_of, with_copies
 from collage.compile.deployment import as_metadata, deployment_of
-from collage.compile.other_devices import native_elsewhere, with_kernels_elsewhere
 from collage.compile.lowering import lowering_of
+from collage.compile.other_devices import native_elsewhere, with_kernels_elsewhere
 from collage.errors import CodegenError, CollageError, last_line
 from collage.files import replacing
 from collage.frontend.values import input_specs, output_specs

@@ -19,8 +19,8 @@ from collage.backends.base import Backend
 from collage.compile.build import build, build_untouched
 from collage.compile.rewrite import apply
 from collage.confirm.confirmation import SEARCHED, UNTOUCHED, Confirmation, Contestant, choose, contestant
-from collage.confirm.decision import Decision, settle
 from collage.confirm.contest import cover_of
+from collage.confirm.decision import Decision, settle
 from collage.deployed.plan_runner import Placement
 from collage.deployed.race import Race
 from collage.errors import CollageError

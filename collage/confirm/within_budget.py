@@ -17,9 +17,9 @@ from collage.accuracy.budget import Budget
 from collage.accuracy.grant import Grant
 from collage.backends.base import Backend
 from collage.confirm.confirmation import SEARCHED
+from collage.confirm.contest import Contest
 from collage.confirm.decision import Decision, decide
 from collage.confirm.dial import Attempt, Dial
-from collage.confirm.contest import Contest
 from collage.deployed.plan_runner import Placement
 from collage.errors import NoCoverError
 from collage.search import Searcher, SearchProblem

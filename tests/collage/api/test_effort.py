@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from collage import plugins
-from collage.api import offered, partitioner
+from collage.api import offer, partitioner
 from collage.api.effort import EFFORTS, Effort
 from collage.api.partitioner import partition
 from collage.cost.cost import Cost
@@ -105,13 +105,13 @@ def test_partition_goes_by_the_effort_and_by_what_is_explicit_before_that(
     def stop(module: Any, *_: Any) -> Any:
         raise Reached
 
-    def offer(*given: Any) -> Any:
-        seen["estimator"] = (found := offered.offer(*given)).estimator.name  # type: ignore[attr-defined]
+    def noting(*given: Any) -> Any:
+        seen["estimator"] = (found := offer.offer(*given)).estimator.name  # type: ignore[attr-defined]
         return found
 
-    monkeypatch.setattr(offered, "resolve_on", lambda wanted, devices, precisions: {})
-    monkeypatch.setattr(offered, "available_backends", lambda device, precisions: [])
-    monkeypatch.setattr(partitioner, "offer", offer)
+    monkeypatch.setattr(offer, "resolve_on", lambda wanted, devices, precisions: {})
+    monkeypatch.setattr(offer, "available_backends", lambda device, precisions: [])
+    monkeypatch.setattr(partitioner, "offer", noting)
     monkeypatch.setattr(partitioner, "load", stop)
     with pytest.raises(Reached):
         partition("no.onnx", records=tmp_path / "records.db", **options)

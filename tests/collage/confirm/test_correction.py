@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 import pytest
 
 from collage.confirm.confirmation import SEARCHED
-from collage.confirm.correction import Corrections, Refined, refine
 from collage.confirm.contest import Trial
+from collage.confirm.correction import Corrections, Refined, refine
 from collage.cost.cost import Cost
 from collage.graph.candidates import CandidatePartition
 from collage.search import Partitioning, SearchProblem

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from collage.annotations.precision import BF16, FLOAT32
-from collage.api import offered
+from collage.api import offer
 from collage.api.effort import Effort
 from collage.progress import Reporter
 from collage.records import RecordDatabase
@@ -24,13 +24,13 @@ class Made:
 
 @pytest.fixture
 def notes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
-    monkeypatch.setattr(offered, "resolve_on", lambda wanted, devices, precisions: {"exact": Made("exact")})
-    monkeypatch.setattr(offered, "available_backends", lambda device, precisions: [Made("exact-bf16", BF16)])
+    monkeypatch.setattr(offer, "resolve_on", lambda wanted, devices, precisions: {"exact": Made("exact")})
+    monkeypatch.setattr(offer, "available_backends", lambda device, precisions: [Made("exact-bf16", BF16)])
 
     def of(backends: Sequence[str] | None, devices: tuple[str, ...] = ("cpu",), wish: Any = None) -> tuple[str, ...]:
         with RecordDatabase(tmp_path / "records.db") as database:
             given = (backends, "measured", {}, Effort.of("normal"), devices, 1, wish, database, Reporter())
-            return offered.offer(*given).notes
+            return offer.offer(*given).notes
 
     return of
 
