@@ -105,7 +105,7 @@ def run_test(case: Any, backend: str) -> Outcome:
 
 def run_placed_test(case: Any) -> Outcome:
     """Run one test as Collage places it on all CPU backends; "out" is what the goal does not count."""
-    from benchmarks.onnx_placed import is_of_numpy, passes_onnx_runtime, run_placed
+    from benchmarks.onnx_placed import in_types_of_numpy, is_of_numpy, passes_onnx_runtime, run_placed
     from collage.errors import CollageError, FrontendError, NoCoverError
 
     outcome = partial(Outcome, case.name)
@@ -124,7 +124,12 @@ def run_placed_test(case: Any) -> Outcome:
             return outcome("out", reason)
         operators = "+".join(dict.fromkeys(node.op_type for node in case.model.graph.node))
         try:
-            results = run_placed(case.model, arrays)
+            model, feeds, _ = in_types_of_numpy(case.model, arrays, expected)
+            results = run_placed(model, list(feeds.values()))
+            results = [
+                got.astype(want.dtype) if not is_of_numpy(want) else got
+                for got, want in zip(results, expected, strict=True)
+            ]
         except (FrontendError, NoCoverError) as error:
             return outcome("unsupported", f"{operators}: {type(error).__name__}: {error}"[:400])
         except CollageError as error:
@@ -233,7 +238,10 @@ def compare(actual: Sequence[np.ndarray], expected: Sequence[np.ndarray], rtol: 
 def _close(got: np.ndarray, want: np.ndarray, rtol: float, atol: float) -> bool:
     if got.dtype.kind in "biu":
         return bool(np.array_equal(got, want))
-    epsilon = float(np.finfo(got.dtype).eps) if got.dtype.kind == "f" else 2.0**-7  # bfloat16 is no NumPy float
+    if got.dtype.isbuiltin == 1:
+        epsilon = float(np.finfo(got.dtype).eps)
+    else:
+        epsilon = 2.0**-7 if got.dtype.name == "bfloat16" else 0.0
     got, want = got.astype(np.float64), want.astype(np.float64)
     finite = np.abs(want[np.isfinite(want)])
     scale = max(1.0, float(finite.max(initial=0.0)))

@@ -26,7 +26,7 @@ def passes_onnx_runtime(model: onnx.ModelProto, inputs: Sequence[np.ndarray], ex
 
     from benchmarks.onnx_node_tests import compare
 
-    model, feeds, expected = _in_types_of_numpy(model, inputs, expected)
+    model, feeds, expected = in_types_of_numpy(model, inputs, expected)
     try:
         session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
         results = session.run(None, feeds)
@@ -38,7 +38,7 @@ def passes_onnx_runtime(model: onnx.ModelProto, inputs: Sequence[np.ndarray], ex
     return f"ONNX Runtime: {difference}" if difference else ""
 
 
-def _in_types_of_numpy(
+def in_types_of_numpy(
     model: onnx.ModelProto, inputs: Sequence[np.ndarray], expected: Sequence[np.ndarray]
 ) -> tuple[onnx.ModelProto, dict[str, np.ndarray], list[np.ndarray]]:
     """The model, its inputs and outputs as ONNX Runtime's Python interface takes them. It knows no arrays of bfloat16,

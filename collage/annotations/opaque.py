@@ -20,8 +20,17 @@ from typing import Any
 import numpy as np
 import onnx
 import tvm
-from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto
+from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
 from tvm import relax
+
+#: Types of ONNX that exist inside of opaque nodes only: floats of eight bits and less, integers of four bits and less.
+NARROW = frozenset(
+    number
+    for name, number in TensorProto.DataType.items()
+    if name.startswith(("FLOAT8", "FLOAT4")) or name in ("INT4", "UINT4", "INT2", "UINT2")
+)
+#: Attributes that name the type of a result.
+_RESULT_TYPES = frozenset(("to", "dtype", "output_dtype"))
 
 #: The packed function that an opaque node calls.
 CALLEE = "collage.onnx.node"
@@ -129,6 +138,20 @@ def sub_graphs(node: NodeProto) -> Iterator[GraphProto]:
             yield attribute.g
         elif attribute.type == AttributeProto.GRAPHS:
             yield from attribute.graphs
+
+
+def makes_narrow(nodes: Iterable[NodeProto]) -> bool:
+    """Whether nodes, or those of their sub-graphs, give or hold values of the types in `NARROW`."""
+    for node in nodes:
+        for attribute in node.attribute:
+            if attribute.name in _RESULT_TYPES and attribute.i in NARROW:
+                return True
+            if attribute.type == AttributeProto.TENSOR and attribute.t.data_type in NARROW:
+                return True
+        for graph in sub_graphs(node):
+            if makes_narrow(graph.node) or any(tensor.data_type in NARROW for tensor in graph.initializer):
+                return True
+    return False
 
 
 def names_read(node: NodeProto) -> list[str]:

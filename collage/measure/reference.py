@@ -27,6 +27,7 @@ from collage.compile.build import compile_partitioned
 from collage.compile.rewrite import apply, with_outputs
 from collage.errors import CodegenError, CollageError, ModelInputError
 from collage.frontend.passes.precision import TO_DOUBLE, TO_SINGLE, Widening, calls_kernels, dtypes_of, widened_module
+from collage.frontend.passes.rewriting import bindings
 from collage.frontend.values import input_specs, output_specs
 from collage.graph.candidates import HOST, CandidatePartition
 from collage.graph.dataflow_graph import DataflowGraph
@@ -155,10 +156,11 @@ def compiled(module: Any, threads: int, scheduled: bool = True) -> _Program:
 
 def _compiled_in(widening: Widening, module: Any, threads: int, scheduled: bool) -> _Program:
     """What computes a module's result in wider types. Kernels given as loops, and opaque nodes, cannot be widened: a
-    network that has some runs as it is.
+    network that has some runs as it is. So does one that returns a constant, and computes nothing.
     """
     main = module["main"]
-    if calls_kernels(main) or next(opaque_calls(main), None) is not None or not dtypes_of(main) & widening.keys():
+    fixed = calls_kernels(main) or next(opaque_calls(main), None) is not None
+    if next(bindings(main), None) is None or fixed or not dtypes_of(main) & widening.keys():
         return partial(run_once, _operator_by_operator(module, threads, scheduled))
     executable = _operator_by_operator(widened_module(module, widening), threads, scheduled)
     specs = output_specs(module)

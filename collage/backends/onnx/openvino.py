@@ -13,7 +13,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from collage.annotations.opaque import function_of, is_opaque, opaque_name, tensors_of
+from collage.annotations.opaque import function_of, is_opaque, makes_narrow, opaque_name, tensors_of
 from collage.backends.onnx.base import OnnxBackend
 from collage.backends.onnx.export import export_onnx, unsupported_reason
 from collage.backends.onnx.export.conversion import DTYPES
@@ -115,6 +115,8 @@ def _opaque_reason(call: Any) -> str | None:
             return f"{name}: the shape of a result depends on data"
         if str(ty.dtype) not in DTYPES:
             return f"{name}: dtype {ty.dtype}"
+    if makes_narrow(function_of(call).node):
+        return f"{name}: a value inside is of eight bits or less"
     operators = {node.op_type for node in function_of(call).node}
     if wrong := operators & _OPAQUE_WRONG:
         return f"{name}: OpenVINO gives other numbers for {', '.join(sorted(wrong))}"

@@ -1,7 +1,7 @@
 """ONNX graph -> Relax: walks the nodes; our converters come first, then TVM's, one at a time.
 
 TVM's own walk (`from_onnx`) is not used: it keeps dynamic shapes, lowers some operators to TIR functions at once
-(SEMANTICS would call them opaque: no pattern matches them and no exporter reads them), prints to standard output,
+(no pattern matches them and no exporter reads them), prints to standard output,
 and does not say which node it failed on. Its table of converters is only read. Here every shape is static while
 importing, so that shape arithmetic is evaluated on the spot, a constant condition chooses its branch, and an
 operator that is defined by a function (of the model or of the ONNX standard) is imported through that function when
@@ -18,28 +18,30 @@ from typing import Any
 import numpy as np
 import onnx
 import tvm
-from onnx import NodeProto
+from onnx import NodeProto, TensorProto
 from tvm import relax
 from tvm.relax.frontend.onnx import onnx_frontend
 
-from collage.annotations.opaque import names_read, opaque_call, sub_graphs
+from collage.annotations.opaque import NARROW, names_read, opaque_call
 from collage.errors import CollageError, FrontendError, UnsupportedOperatorError
 from collage.frontend.onnx.adapt import adapt
 from collage.frontend.onnx.converters import CONVERTERS
+from collage.frontend.onnx.definitions import STANDARD, Definitions, opset_of, tvm_converters
 from collage.frontend.onnx.file import OnnxSource, check_dtype, check_model, describe_node, read_tensor
 from collage.frontend.onnx.inference import extents
 from collage.frontend.onnx.node import EVALUATED, Node, bind_attributes, evaluate
-from collage.frontend.onnx.opaque import Deferred, OpaquePart, is_of_tensors, may_be_opaque, result_types
+from collage.frontend.onnx.opaque import (
+    Deferred,
+    Narrow,
+    OpaquePart,
+    Producer,
+    computed,
+    may_be_opaque,
+    narrow_constant,
+    result_types,
+)
 from collage.frontend.shapes import Shape, bind_shapes, declared_onnx_inputs
 from collage.frontend.values import OUTPUT_NAMES, constant, dtype_of, static_shape, value_of
-
-_STANDARD = frozenset({"", "ai.onnx"})
-
-#: Operators of the standard whose definition is used instead of TVM's converter, which is for another domain's.
-_BY_DEFINITION = frozenset({"Attention"})
-
-#: Domains whose operators TVM's converters implement; elsewhere the same name may mean something else.
-_DOMAINS = _STANDARD | {"com.microsoft"}
 
 
 def import_onnx(source: OnnxSource, shapes: Mapping[str, Shape]) -> tvm.IRModule:
@@ -70,16 +72,15 @@ class _Importer:
     def __init__(self, source: OnnxSource) -> None:
         self._model = source.model
         self._folder = source.folder
-        self._functions = {(function.domain, function.name): function for function in source.model.functions}
-        self._tvm_converters = onnx_frontend._get_convert_map()
+        self._definitions = Definitions(source.model.functions)
         self._builder = relax.BlockBuilder()
         #: The part of the network whose shapes depend on data.
         self._dependent = OpaquePart(source.folder)
 
     def run(self, shapes: Mapping[str, Shape]) -> tvm.IRModule:
         graph = self._model.graph
-        opset = _opset(self._model.opset_import)
-        self.refuse_unsupported(graph.node, opset)
+        opset = opset_of(self._model.opset_import)
+        self._definitions.require(graph.node, opset)
         scope = _Scope(opset, graph)
         parameters = []
         for value in graph.input:
@@ -92,6 +93,7 @@ class _Importer:
                 with self._builder.dataflow():
                     self._nodes(graph.node, scope)
                     outputs = [self._lookup(value.name, scope, f"output '{value.name}'") for value in graph.output]
+                    _refuse_narrow(outputs, graph.output)
                     outputs = self._with_dependent(outputs, graph.output)
                     result = self._builder.emit_output(outputs[0] if len(outputs) == 1 else relax.Tuple(outputs))
                 self._builder.emit_func_output(result)
@@ -101,57 +103,6 @@ class _Importer:
         mod = self._builder.get()
         mod["main"] = mod["main"].with_attr(OUTPUT_NAMES, [value.name for value in graph.output])
         return mod
-
-    def refuse_unsupported(self, nodes: Iterable[NodeProto], opset: int) -> None:
-        """Before anything is built: all operators that have no converter, with the nodes that use them."""
-        missing: dict[str, list[str]] = {}
-        self._collect_unsupported(nodes, opset, missing)
-        if missing:
-            lines = [
-                f"{operator} (node {', '.join(names[:3])}{', ...' if len(names) > 3 else ''})"
-                for operator, names in missing.items()
-            ]
-            plural = "s" if len(missing) > 1 else ""
-            raise UnsupportedOperatorError(f"unsupported ONNX operator{plural}: {'; '.join(lines)}")
-
-    def _collect_unsupported(self, nodes: Iterable[NodeProto], opset: int, missing: dict[str, list[str]]) -> None:
-        for node in nodes:
-            function = self._function(node, opset)
-            if function is not None:
-                self._collect_unsupported(function.node, _opset(function.opset_import, opset), missing)
-            elif not self._has_converter(node) and not may_be_opaque(node):
-                operator = f"{node.domain}.{node.op_type}" if node.domain not in _STANDARD else node.op_type
-                missing.setdefault(operator, []).append(f"'{node.name or next(iter(node.output), '')}'")
-            for graph in sub_graphs(node):
-                self._collect_unsupported(graph.node, opset, missing)
-
-    def _has_converter(self, node: NodeProto) -> bool:
-        known = node.op_type in CONVERTERS or node.op_type in self._tvm_converters or node.op_type in EVALUATED
-        by_definition = node.op_type in _BY_DEFINITION and node.domain in _STANDARD
-        implemented = node.domain in _DOMAINS and not by_definition and (known or node.op_type == "If")
-        return implemented and is_of_tensors(node)
-
-    def _function(self, node: NodeProto, opset: int, inputs: list[Any] | None = None) -> onnx.FunctionProto | None:
-        """The body of an operator that the model defines itself, or that only the standard's definition implements.
-
-        Some definitions depend on the types of the inputs: without `inputs` they are given without their nodes.
-        """
-        own = self._functions.get((node.domain, node.op_type))
-        if own is not None or self._has_converter(node) or node.domain not in _STANDARD:
-            return own
-        try:
-            schema = onnx.defs.get_schema(node.op_type, opset, "")
-        except onnx.defs.SchemaError:
-            return None
-        if schema.has_context_dependent_function:
-            if inputs is None:
-                return onnx.FunctionProto()
-            types = [_type(value).SerializeToString() for value in inputs]
-            version = max(v for v in schema.context_dependent_function_opset_versions if v <= opset)
-            return onnx.FunctionProto.FromString(
-                schema.get_context_dependent_function_with_opset_version(version, node.SerializeToString(), types)
-            )
-        return schema.function_body if schema.has_function else None
 
     def _nodes(self, nodes: Iterable[NodeProto], scope: _Scope) -> None:
         for node in nodes:
@@ -168,10 +119,12 @@ class _Importer:
         while inputs and inputs[-1] is None:
             inputs.pop()
         read = [self._lookup(name, scope, describe_node(node)) for name in names_read(node)]
-        own = self._functions.get((node.domain, node.op_type))
+        own = self._definitions.own(node)
         results: list[Any]
         if own is None and any(isinstance(value, Deferred) for value in read):
             results = self._defer(node, scope)
+        elif own is None and any(isinstance(value, Narrow) for value in read):
+            results = self._opaque(node, scope)
         else:
             results = self._translated(node, inputs, scope)
         for name, result in zip(node.output, results, strict=False):
@@ -180,7 +133,7 @@ class _Importer:
 
     def _translated(self, node: NodeProto, inputs: list[Any], scope: _Scope) -> list[Any]:
         """The outputs of a node as Relax says it; as an opaque node where Relax cannot."""
-        unknown = (node.domain, node.op_type) not in self._functions and not self._known(node, scope)
+        unknown = not self._definitions.knows(node, scope.opset)
         if unknown or any(map(_is_empty_variable, inputs)):
             return self._opaque(node, scope)
         try:
@@ -198,15 +151,12 @@ class _Importer:
         except UnsupportedOperatorError:
             raise reason from None
 
-    def _known(self, node: NodeProto, scope: _Scope) -> bool:
-        return self._has_converter(node) or self._function(node, scope.opset) is not None
-
     def _relax(self, node: NodeProto, inputs: list[Any], scope: _Scope) -> list[Any]:
-        if node.op_type == "If" and node.domain in _STANDARD:
+        if node.op_type == "If" and node.domain in STANDARD:
             return self._branch(node, inputs[0], scope)
-        if (function := self._function(node, scope.opset, inputs)) is not None:
-            self.refuse_unsupported(function.node, _opset(function.opset_import, scope.opset))
-            if (node.domain, node.op_type) in self._functions:
+        if (function := self._definitions.function(node, scope.opset, inputs)) is not None:
+            self._definitions.require(function.node, opset_of(function.opset_import, scope.opset))
+            if self._definitions.own(node) is not None:
                 return self._call_function(node, function, inputs, scope)
             kept = self._dependent.copy()
             try:
@@ -230,16 +180,28 @@ class _Importer:
         part = OpaquePart(self._folder)
         outputs = part.add(node, self._reader(node, scope), self._opsets(scope))
         wanted = [value for value in outputs if value is not None]
+        types = result_types(node, part.function(wanted), part.operands)
+        if None in types:
+            return self._narrow(node, scope, [ty is None for ty in types])
         function = part.function(wanted)
-        types = result_types(node, function, part.operands)
         if any(static_shape(ty) is None for ty in types):
             return self._defer(node, scope)
+        if part.takes_narrow and all(isinstance(operand, tvm.ir.GenericConst) for operand in part.operands):
+            arrays = iter(computed(node, function, part.operands))
+            return [None if value is None else constant(next(arrays)) for value in outputs]
         whole = self._builder.emit(opaque_call(function, part.operands, types), name_hint=node.op_type)
         fields = iter([whole] if len(types) == 1 else [relax.TupleGetItem(whole, i) for i in range(len(types))])
         results = [None if value is None else next(fields) for value in outputs]
         if not any(map(_is_empty, types)):
             return self._named(results, node)
         return [value if value is None else self._builder.emit(value) for value in results]
+
+    def _narrow(self, node: NodeProto, scope: _Scope, narrow: Sequence[bool]) -> list[Any]:
+        """The outputs of a node of which some are of narrow types: those are computed where they are read."""
+        if not all(narrow):
+            raise UnsupportedOperatorError(f"{describe_node(node)}: some results are of narrow types: not supported")
+        producer = Producer(node, self._reader(node, scope), self._opsets(scope))
+        return [Narrow(producer, i) if name else None for i, name in enumerate(node.output)]
 
     def _defer(self, node: NodeProto, scope: _Scope) -> list[Any]:
         """The outputs of a node whose shapes depend on data: it joins the part that has all of these."""
@@ -255,7 +217,7 @@ class _Importer:
             return outputs
         function = self._dependent.function(list(wanted))
         types = result_types(self._dependent.first, function, self._dependent.operands, list(wanted.values()))
-        if any(ty.ndim < 0 for ty in types):
+        if any(ty is None or ty.ndim < 0 for ty in types):
             first = describe_node(self._dependent.first)
             raise UnsupportedOperatorError(f"{first}: the rank of an output that follows from it depends on data")
         call = self._builder.emit(opaque_call(function, self._dependent.operands, types), name_hint="dependent")
@@ -276,11 +238,11 @@ class _Importer:
         view = Node(node, inputs, scope.opset, self._folder)
         if node.op_type in CONVERTERS:
             result = CONVERTERS[node.op_type](view)
-        elif node.op_type in self._tvm_converters:
+        elif node.op_type in tvm_converters():
             adapt(view)
             attributes: dict[str, Any] = {name: _for_tvm(value) for name, value in view.attributes.items()}
             attributes["tvm_custom"] = {"name": node.name, "num_outputs": len(node.output)}
-            convert = self._tvm_converters[node.op_type].get_converter(scope.opset)
+            convert = tvm_converters()[node.op_type].get_converter(scope.opset)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 result = convert(self._builder, onnx_frontend.onnx_input(inputs), attributes, [{}, {}])
@@ -307,7 +269,7 @@ class _Importer:
 
     def _bound(self, value: Any, name: str, node: NodeProto) -> Any:
         """Bind a result; its shape has to be static."""
-        if isinstance(value, Deferred):
+        if isinstance(value, (Deferred, Narrow)):
             return value
         if isinstance(value, relax.ShapeExpr):
             return constant([int(extent) for extent in value.values], "int64")
@@ -343,7 +305,7 @@ class _Importer:
         self, node: NodeProto, function: onnx.FunctionProto, inputs: list[Any], scope: _Scope
     ) -> list[Any]:
         """The nodes of a function's body, with the call's inputs and attributes in place of the formal ones."""
-        inner = _Scope(_opset(function.opset_import, scope.opset))
+        inner = _Scope(opset_of(function.opset_import, scope.opset))
         inner.values.update(zip(function.input, inputs, strict=False))
         attributes = {attribute.name: attribute for attribute in (*function.attribute_proto, *node.attribute)}
         self._nodes((bind_attributes(inside, attributes) for inside in function.node), inner)
@@ -354,6 +316,9 @@ class _Importer:
         while scope is not None:
             if name in scope.values:
                 return scope.values[name]
+            if name in scope.tensors and scope.tensors[name].data_type in NARROW:
+                scope.values[name] = narrow_constant(scope.tensors[name], self._folder, self._opsets(scope))
+                return scope.values[name]
             if name in scope.tensors:
                 array = read_tensor(scope.tensors[name], self._folder)
                 check_dtype(str(array.dtype), f"{reader}: '{name}'")
@@ -363,10 +328,6 @@ class _Importer:
         raise FrontendError(
             f"{reader} reads '{name}', which is no input, no stored tensor and no earlier node's output"
         )
-
-
-def _opset(imports: Iterable[onnx.OperatorSetIdProto], default: int = 1) -> int:
-    return next((int(entry.version) for entry in imports if entry.domain in _STANDARD), default)
 
 
 def _dtype(element_type: int, name: str) -> str:
@@ -380,15 +341,15 @@ def _dtype(element_type: int, name: str) -> str:
     return str(dtype)
 
 
-def _type(value: Any) -> onnx.TypeProto:
-    if value is None:
-        return onnx.TypeProto()
-    element = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype_of(value.ty)))
-    return onnx.helper.make_tensor_type_proto(element, static_shape(value.ty))
-
-
 def _for_tvm(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
+
+
+def _refuse_narrow(outputs: Iterable[Any], declared: Iterable[onnx.ValueInfoProto]) -> None:
+    for value, info in zip(outputs, declared, strict=True):
+        if isinstance(value, Narrow):
+            dtype = TensorProto.DataType.Name(info.type.tensor_type.elem_type).lower()
+            raise UnsupportedOperatorError(f"output '{info.name}' has dtype {dtype}: not supported")
 
 
 def _is_empty(ty: Any) -> bool:

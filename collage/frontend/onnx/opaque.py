@@ -2,7 +2,8 @@
 
 Types come from ONNX's shape inference, then from ONNX Runtime's; where a shape is still open and cannot depend on
 data, from runs on samples. What depends on data in its shape, and all that reads it, is collected in one part
-(`OpaquePart`) that becomes one node: no engine's boundary then has a shape that is not known.
+(`OpaquePart`) that becomes one node: no engine's boundary then has a shape that is not known. What gives a value of a
+type without arrays, such as a float of eight bits, becomes part of each node that reads it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import onnx
 from onnx import FunctionProto, ModelProto, NodeProto, TensorProto, numpy_helper
 from tvm import relax
 
-from collage.annotations.opaque import model_of, names_read, operator_sets, renamed, sub_graphs
+from collage.annotations.opaque import NARROW, model_of, names_read, operator_sets, renamed, sub_graphs
 from collage.errors import UnsupportedOperatorError, last_line
 from collage.frontend.onnx.file import DTYPES, describe_node, read_tensor
 from collage.frontend.onnx.inference import Extents, extents, inferred, write_rank
@@ -40,6 +41,37 @@ class Deferred:
     name: str
 
 
+@dataclass(frozen=True, eq=False)
+class Producer:
+    """A node of the model whose results are taken along by those that read them; fields as of `OpaquePart.add`."""
+
+    node: NodeProto
+    lookup: Callable[[str], Any]
+    opsets: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Narrow:
+    """A value of a type in `NARROW`, which Relax does not have: which result of what.
+
+    TVM converts floats of eight bits otherwise than ONNX, and packs integers of four.
+    """
+
+    producer: Producer
+    position: int
+
+
+def narrow_constant(tensor: TensorProto, folder: Path, opsets: Mapping[str, int]) -> Narrow:
+    """A stored tensor of a narrow type."""
+    stored = numpy_helper.from_array(read_tensor(tensor, folder))
+    node = onnx.helper.make_node("Constant", [], ["value"], value=stored)
+
+    def reads_nothing(name: str) -> Any:
+        raise AssertionError(name)
+
+    return Narrow(Producer(node, reads_nothing, opsets), 0)
+
+
 class OpaquePart:
     """Nodes of ONNX that become one opaque node.
 
@@ -55,13 +87,14 @@ class OpaquePart:
         self._folder = folder
         self._inputs: dict[Any, str] = {}
         self._opsets: dict[str, int] = {}
+        self._taken: dict[Producer, list[Deferred | None]] = {}
         self._count = 0
 
     def copy(self) -> OpaquePart:
         """One that grows apart from this."""
         result = OpaquePart(self._folder)
         result.nodes, result._first, result._count = list(self.nodes), self._first, self._count
-        result._inputs, result._opsets = dict(self._inputs), dict(self._opsets)
+        result._inputs, result._opsets, result._taken = dict(self._inputs), dict(self._opsets), dict(self._taken)
         return result
 
     def add(self, node: NodeProto, lookup: Callable[[str], Any], opsets: Mapping[str, int]) -> list[Deferred | None]:
@@ -70,7 +103,8 @@ class OpaquePart:
         Parameters
         ----------
         lookup
-            Gives the value that the model calls by a name: a Relax expression, or `Deferred` when it is of this part.
+            Gives the value that the model calls by a name: a Relax expression, `Deferred` when it is of this part, or
+            `Narrow`, whose node is added before.
         opsets
             The model's, by domain.
         """
@@ -105,7 +139,21 @@ class OpaquePart:
             return ""
         if isinstance(value, Deferred):
             return value.name
+        if isinstance(value, Narrow):
+            given = self._take(value.producer)[value.position]
+            assert given is not None
+            return given.name
         return self._inputs.setdefault(value, f"i{len(self._inputs)}")
+
+    def _take(self, producer: Producer) -> list[Deferred | None]:
+        if producer not in self._taken:
+            self._taken[producer] = self.add(producer.node, producer.lookup, producer.opsets)
+        return self._taken[producer]
+
+    @property
+    def takes_narrow(self) -> bool:
+        """Whether it has nodes that were taken along."""
+        return bool(self._taken)
 
     def _fresh(self) -> str:
         self._count += 1
@@ -133,7 +181,8 @@ class OpaquePart:
 def result_types(
     node: NodeProto, function: FunctionProto, operands: Sequence[Any], declared: Sequence[Extents | None] = ()
 ) -> list[Any]:
-    """The Relax types of a function's results; one whose shape depends on data has no shape, or only a rank.
+    """The Relax types of a function's results; one whose shape depends on data has no shape, or only a rank. A narrow
+    type is None.
 
     Parameters
     ----------
@@ -166,7 +215,7 @@ def result_types(
         if kind != "tensor_type" or not info.type.startswith("tensor("):
             raise UnsupportedOperatorError(f"{subject}: it gives a {info.type}, which is no tensor: not supported")
         dtypes.append(_DTYPE_OF_RUNTIME.get(info.type, info.type))
-        if dtypes[-1] not in DTYPES:
+        if dtypes[-1] not in DTYPES and value.type.tensor_type.elem_type not in NARROW:
             raise UnsupportedOperatorError(f"{subject}: a result has dtype {dtypes[-1]}: not supported")
         shape = [extent if isinstance(extent, int) else None for extent in info.shape]
         written = extents(value.type.tensor_type)
@@ -176,7 +225,24 @@ def result_types(
         shapes = loop_shapes(function, model, subject) or shapes
     if any(shape is None or None in shape for shape in shapes):
         shapes = _closed(subject, function, session, model, shapes)
-    return [_type(shape, dtype) for shape, dtype in zip(shapes, dtypes, strict=True)]
+    return [_type(shape, dtype) if dtype in DTYPES else None for shape, dtype in zip(shapes, dtypes, strict=True)]
+
+
+def computed(node: NodeProto, function: FunctionProto, operands: Sequence[Any]) -> list[np.ndarray]:
+    """The results of a function whose operands are constants.
+
+    Raises
+    ------
+    UnsupportedOperatorError
+        ONNX Runtime does not run it.
+    """
+    subject = describe_node(node)
+    arrays = {i: array for i, operand in enumerate(operands) if (array := value_of(operand)) is not None}
+    model = model_of(function, [(array.shape, str(array.dtype)) for array in arrays.values()], arrays)
+    try:
+        return [np.asarray(array) for array in _session(subject, inferred(model, subject)).run(None, {})]
+    except RuntimeError as error:
+        raise UnsupportedOperatorError(f"{subject}: ONNX Runtime does not run it: {last_line(error)}") from error
 
 
 @cache

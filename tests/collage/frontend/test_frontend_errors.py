@@ -186,19 +186,6 @@ def test_inputs_that_are_no_numeric_tensors() -> None:
     assert "'x' is not a tensor" in message(FrontendError, sequence)
 
 
-@pytest.mark.parametrize("kind", ["FLOAT8E4M3FN", "FLOAT8E5M2FNUZ", "INT4", "UINT2"])
-def test_types_that_tvm_reads_otherwise_are_refused(kind: str) -> None:
-    """TVM's conversions of eight-bit floats gave other numbers, without a word."""
-    narrow = getattr(TensorProto, kind)
-    given = model([node("Cast", ["x"], ["y"], to=FLOAT)], {"x": (narrow, [4])}, {"y": FLOAT}, opset=25)
-    made = model([node("Cast", ["x"], ["y"], to=narrow)], {"x": (FLOAT, [4])}, {"y": narrow}, opset=25)
-    stored = model([node("Cast", ["w"], ["y"], to=FLOAT)], {"x": (FLOAT, [4])}, {"y": FLOAT}, opset=25)
-    stored.graph.initializer.append(helper.make_tensor("w", narrow, [4], [0.0, 1.0, 0.0, 1.0]))
-    for proto, subject in ((given, "input 'x'"), (made, "Cast .node 'n_y'.: 'y'"), (stored, "Cast .node 'n_y'.: 'w'")):
-        with pytest.raises(UnsupportedOperatorError, match=f"{subject} has dtype .*: not supported"):
-            load(proto)
-
-
 def test_errors_print_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """The command line shows the one line; TVM's importer would print the inputs of the node first."""
     proto = model([node("MatMul", ["x", "w"], ["y"])], {"x": (FLOAT, [2, 3])}, {"y": FLOAT}, {"w": normal(4, 5)})

@@ -137,3 +137,14 @@ def test_scheduled_references_are_compiled_without_the_optimiser_of_llvm(monkeyp
     assert np.all(_run_of(_module(relax.op.nn.relu, (2, 3))).outputs[0] >= 0)
     quick, plain = targets
     assert quick.pop("opt-level") == 0 and quick == plain
+
+
+def test_a_network_in_float16_that_computes_nothing_has_a_reference() -> None:
+    builder = relax.BlockBuilder()
+    given = relax.Var("x", relax.TensorType((2,), "float16"))
+    kept = np.array([1.0, 2.0], "float16")
+    with builder.function("main", [given]):
+        builder.emit_func_output(relax.const(kept))
+    module = builder.get()
+    (found,) = ReferenceRun(module, read_graph(module), 1).outputs
+    np.testing.assert_array_equal(found, kept)

@@ -15,7 +15,7 @@ import tvm
 from onnx import FunctionProto, ModelProto, NodeProto
 from onnx.defs import OpSchema, SchemaError
 
-from collage.annotations.opaque import function_of, model_of, sub_graphs, tensors_of
+from collage.annotations.opaque import function_of, makes_narrow, model_of, sub_graphs, tensors_of
 from collage.backends.onnx.export.conversion import (
     Conversion,
     Converter,
@@ -53,6 +53,8 @@ def _opaque(c: Conversion) -> Value | Values:
 def _nodes_and_opset(function: FunctionProto, operands: list[Any], types: set[str]) -> tuple[list[NodeProto], int]:
     """The nodes of a function as they have to be written, and the least opset of ONNX that they can be written in."""
     own = next((int(entry.version) for entry in function.opset_import if not entry.domain), OPSET)
+    if own > OPSET and makes_narrow(function.node):
+        return list(function.node), own  # types that the older operators do not take
     operators = {node.op_type for node in _standard(function.node)}
     changed = [name for name in operators if not _same(name, own, OPSET, types)]
     if not changed:
