@@ -241,7 +241,7 @@ def computed(node: NodeProto, function: FunctionProto, operands: Sequence[Any]) 
     model = model_of(function, [(array.shape, str(array.dtype)) for array in arrays.values()], arrays)
     try:
         return [np.asarray(array) for array in _session(subject, inferred(model, subject)).run(None, {})]
-    except RuntimeError as error:
+    except Exception as error:  # as in `_session`
         raise UnsupportedOperatorError(f"{subject}: ONNX Runtime does not run it: {last_line(error)}") from error
 
 
