@@ -18,7 +18,7 @@ from benchmarks.wild.table import markdown
 from benchmarks.wild.trial import Settings, attempt
 from benchmarks.wild.wheel import FetchError
 
-_OUTCOMES = "outcomes.jsonl"
+_OUTCOMES, _RECORDS = "outcomes.jsonl", "records.db"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -55,7 +55,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rivals = [] if options.check else [kind for kind in options.rivals.split(",") if kind]
     if options.check:
         terms = Terms(0, seeds=(0,), threads=terms.threads)
-    return _run(chosen, options.folder, bool(options.names), Settings(terms, rivals, tune, options.limit))
+    settings = Settings(terms, rivals, tune, options.limit, options.folder / _RECORDS)
+    return _run(chosen, options.folder, bool(options.names), settings)
 
 
 def _fetch(models: Sequence[WildModel]) -> int:

