@@ -33,6 +33,8 @@ from onnx import version_converter
 
 from benchmarks.precision.samples import read
 from benchmarks.referee.process import Entry
+from collage.annotations.precision import INT8_STEPS
+from collage.backends.onnx.export.quantisation import int8_weight_steps
 from collage.files import replacing
 
 _ROOT = Path(__file__).resolve().parents[2]
@@ -168,6 +170,7 @@ def by_onnxruntime(model: Path, samples: Path, out: Path, operators: Sequence[st
             activation_type=QuantType.QUInt8,
             weight_type=QuantType.QInt8,
             op_types_to_quantize=list(operators) or None,
+            reduce_range=int8_weight_steps() < INT8_STEPS,
         )
     except Exception as error:  # whatever a library raises is why there is no such rival
         raise PreparationError(f"{type(error).__name__}: {' '.join(str(error).split())[:300]}") from error

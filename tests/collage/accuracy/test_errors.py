@@ -20,6 +20,7 @@ from collage.accuracy.program import on_engine
 from collage.annotations.precision import BF16, FLOAT32, INT8
 from collage.backends.base import Backend
 from collage.backends.onednn.backend import OneDNNBackend
+from collage.backends.onnx.export.quantisation import int8_weight_steps
 from collage.backends.onnx.onnxruntime import ONNXRuntimeBackend
 from collage.backends.onnx.openvino_bf16 import OpenVINOBf16Backend
 from collage.errors import ModelInputError, PlanError
@@ -92,7 +93,7 @@ def _quantised(data: np.ndarray, ends: tuple[float, float]) -> np.ndarray:
 
 
 def _in_eight_bits(data: np.ndarray, weights: np.ndarray, ends: tuple[float, float]) -> np.ndarray:
-    scale = np.abs(weights).max(axis=0) / 127
+    scale = np.abs(weights).max(axis=0) / int8_weight_steps()
     return _quantised(data, ends) @ (np.rint(weights / scale) * scale)
 
 

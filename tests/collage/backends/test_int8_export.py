@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from collage.accuracy.calibration import calibrated as calibrated_by_runs
 from collage.annotations.precision import INT8, UNKNOWN, Range, ranges_of, with_ranges
 from collage.backends.base import Backend
 from collage.backends.onnx.base import OnnxBackend
+from collage.backends.onnx.export import quantisation
+from collage.backends.onnx.export.quantisation import int8_weight_steps
 from collage.backends.onnx.onnxruntime import ONNXRuntimeBackend
 from collage.backends.onnx.openvino import OpenVINOBackend
 from collage.compile.rewrite import extract, partition_function
@@ -33,6 +36,7 @@ from collage.measure.reference import ReferenceRun
 from collage.measure.workloads import WorkloadFactory
 from collage.records.key import key_of
 from collage.runtime import engines
+from collage.runtime.device_info import describe_device
 
 op, nn = relax.op, relax.op.nn
 IMAGE: Spec = ((1, 8, 6, 6), "float32")
@@ -130,9 +134,32 @@ def test_data_are_quantised_per_tensor_and_weights_per_output_channel(name: str)
     assert kinds["uint8", False, ()] == 1  # the zero of the data
     (weights,) = [array for array in initializers(model) if array.dtype == np.int8 and array.ndim > 1]
     (scales,) = [a for a in initializers(model) if a.dtype == np.float32 and a.ndim == 1]
-    assert np.abs(weights).max() == 127 and scales.shape == channels
+    assert np.abs(weights).max() == int8_weight_steps() and scales.shape == channels
     (scale,) = [a for a in initializers(model) if a.dtype == np.float32 and a.ndim == 0]
     assert float(scale) == pytest.approx(float(inputs[0].max() - inputs[0].min()) / 255)
+
+
+@pytest.mark.parametrize(
+    ("arch", "features", "steps"),
+    [
+        ("x86_64", ("avx2", "avx512_vnni"), 127),
+        ("x86_64", ("avx2", "avx_vnni"), 127),
+        ("AMD64", ("amx_int8",), 127),
+        ("x86_64", ("avx2", "avx512f"), 64),
+        ("aarch64", ("asimd",), 127),
+    ],
+)
+def test_weights_have_fewer_steps_where_pairs_are_added_in_16_bits(
+    arch: str, features: tuple[str, ...], steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The largest sum of a pair is a number of int16; of products of two data it need not be."""
+    device = replace(describe_device("cpu"), arch=arch, features=features)
+    monkeypatch.setattr(quantisation, "describe_device", lambda kind: device)
+    assert int8_weight_steps() == steps and (steps == 127 or 2 * 255 * steps < 2**15 <= 2 * 255 * (steps + 1))
+    _, model = written(module(lambda x: op.matmul(x, weight(16, 5)), ((3, 16), "float32")))
+    assert max(np.abs(array).max() for array in initializers(model) if array.dtype == np.int8) == steps
+    both = read_graph(module(lambda x, y: op.matmul(x, y), ((3, 16), "float32"), ((16, 5), "float32")))
+    assert OpenVINOBackend().takes_int8(both.nodes[both.coverable.first]) == (steps == 127)
 
 
 def test_products_that_are_not_labelled_stay_as_they_are() -> None:

@@ -5,6 +5,10 @@ libraries are told of eight bits (https://onnxruntime.ai/docs/performance/model-
 are quantised per tensor to uint8, from the range that was seen in calibration; weights symmetrically to int8, by
 output channel. Of products of two data the second one, and a first one that has negative numbers, are symmetric in
 int8. What is beyond the range is saturated.
+
+Processors of x86-64 without instructions for it multiply bytes in pairs, and add up each pair in 16 bits, which
+saturates. For them weights have so few steps that no pair does, as in ONNX Runtime's `reduce_range` (same page), and
+products of two data are not in eight bits.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ from collage.annotations.precision import INT8_STEPS, LEAST_SCALE, UINT8_STEPS, 
 from collage.backends.onnx.export.between import Bytes, is_product_of_data, is_sum
 from collage.backends.onnx.export.conversion import Conversion, Converter, Unsupported
 from collage.backends.onnx.export.graph import GraphBuilder, Value, Values
+from collage.runtime.device_info import describe_device
 
 _BYTES = ("int8", "uint8")
 
@@ -50,6 +55,16 @@ CONVERTERS: dict[str, Converter] = {"relax.quantize": _quantize, "relax.dequanti
 _PRODUCTS = {**{f"relax.nn.conv{n}d": 0 for n in (1, 2, 3)}, "relax.matmul": 1}
 #: So many products of bytes add up to a number of int32, whatever they are.
 _MAX_TERMS = (2**31 - 1) // (UINT8_STEPS * INT8_STEPS)
+#: What processors of x86-64 call instructions that add up products of bytes in 32 bits.
+_EXACT_SUMS = frozenset(("avx512_vnni", "avx_vnni", "amx_int8"))
+_PAIR_STEPS = (2**15 - 1) // (2 * UINT8_STEPS)
+
+
+def int8_weight_steps() -> int:
+    """The steps of weights on each side of 0, with which this machine's processor adds up products of bytes right."""
+    device = describe_device("cpu")
+    pairs = device.arch.lower() in ("x86_64", "amd64") and _EXACT_SUMS.isdisjoint(device.features)
+    return _PAIR_STEPS if pairs else INT8_STEPS
 
 
 def takes_int8(expr: Any, data: bool = False) -> bool:
@@ -64,7 +79,8 @@ def takes_int8(expr: Any, data: bool = False) -> bool:
     if is_sum(expr):
         return True
     if is_product_of_data(expr):
-        return data and int(expr.args[0].ty.shape[-1]) <= _MAX_TERMS
+        exact = int8_weight_steps() == INT8_STEPS
+        return data and exact and int(expr.args[0].ty.shape[-1]) <= _MAX_TERMS
     if not isinstance(expr, relax.Call) or getattr(expr.op, "name", "") not in _PRODUCTS:
         return False
     given, weights = expr.args[:2]
@@ -133,8 +149,9 @@ def _quantised_weights(graph: GraphBuilder, name: Value, weights: np.ndarray, ax
 
     def write() -> Value:
         others = tuple(i for i in range(weights.ndim) if i != axis)
-        scale = np.maximum(np.abs(weights).max(axis=others, keepdims=True) / INT8_STEPS, LEAST_SCALE).astype(np.float32)
-        steps = np.clip(np.rint(weights / scale), -INT8_STEPS, INT8_STEPS).astype(np.int8)
+        most = int8_weight_steps()
+        scale = np.maximum(np.abs(weights).max(axis=others, keepdims=True) / most, LEAST_SCALE).astype(np.float32)
+        steps = np.clip(np.rint(weights / scale), -most, most).astype(np.int8)
         zeros = np.zeros(scale.size, dtype=np.int8)
         scales = graph.constant(scale.reshape(-1))
         return graph.emit("DequantizeLinear", graph.constant(steps), scales, graph.constant(zeros), axis=axis)
