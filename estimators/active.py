@@ -10,7 +10,8 @@ being measured, with what was in the way. What the model knows nothing of is mea
 that asks for everything at once has its first workloads measured, as far as the budget goes.
 
 A model of another machine errs by a level, and its intervals are too narrow here. So it is adapted first, by a few
-measurements of the network's own workloads (`CostModel.adapted`), which count as any other.
+measurements of the network's own workloads (`CostModel.adapted`), which count as any other. Where that machine is not
+near (`estimators.cost_model.shipped`), it errs in more than a level, and the budget is larger.
 """
 
 from __future__ import annotations
@@ -35,12 +36,14 @@ from collage.runtime.device_info import DeviceInfo
 from estimators.cached import CachedEstimator
 from estimators.cost_model.model import CostModel
 from estimators.cost_model.names import model_name
-from estimators.cost_model.shipped import nearest
+from estimators.cost_model.shipped import is_near, related
 from estimators.learned import LearnedEstimator, NothingKnown
 from estimators.measured import MeasuredEstimator
 
 #: How many workloads a model of another machine is adapted by, about; and by how many at least.
 CALIBRATION, LEAST_CALIBRATION = 60, 30
+#: So many times the share, the least and the most may be measured where the model's machine is not near.
+FAR = 2
 #: Intervals of a model that was adapted hold fewer of the costs than was measured of so few: they are widened by this.
 _WIDER = 1.5
 
@@ -65,7 +68,7 @@ class ActiveEstimator(CostEstimator):
         How many workloads may be measured whatever the share; a small network is measured entirely.
     most
         How many workloads may be measured by the share; None for no limit. What the model knows nothing of is measured
-        besides.
+        besides. These three count twice where the model is of a machine that is not near.
     measurements
         How many workloads may be measured at most; None for no limit but `share` and `most`.
     seconds
@@ -137,7 +140,7 @@ class ActiveEstimator(CostEstimator):
         return found
 
     def serves(self, device: DeviceInfo, backends: Collection[str], threads: int) -> bool:
-        return self.model is not None or nearest(device, backends, threads) is not None
+        return self.model is not None or related(device, backends)
 
     def session(self) -> AbstractContextManager[None]:
         return self.measurer_.session()
@@ -235,6 +238,9 @@ class ActiveEstimator(CostEstimator):
         if not workloads or learned.foreign_ is None:
             return learned
         model, state = learned.model_, self.budget_
+        fingerprint, described = learned.foreign_
+        known_threads = model.training_.get("threads", [])
+        state.far = not is_near(model.device_info_, known_threads, described, workloads[0].threads)
         chosen = {_key(w): w for w in calibration_set(model, workloads)}
         known = self._known(list(chosen.values()))
         room = max(0, int(min(self._limit() - sum(state.measures.values()), len(chosen))))
@@ -246,7 +252,6 @@ class ActiveEstimator(CostEstimator):
         if len(finite) < LEAST_CALIBRATION:
             return learned
         state.adapted = True
-        fingerprint, described = learned.foreign_
         return LearnedEstimator(model.adapted(finite, fingerprint, described), NothingKnown(), fingerprint)
 
     def _measure(self, chosen: Mapping[_Key, Workload]) -> dict[_Key, Cost]:
@@ -268,9 +273,9 @@ class ActiveEstimator(CostEstimator):
             raise ValueError(f"intervals are widened by a factor of at least 0, not {self.widening}")
 
     def _limit(self) -> float:
-        offered = self.budget_.offered
-        share = max(math.floor(self.share * len(offered)), self.least) if offered else math.inf
-        return min(share, math.inf if self.most is None else self.most, self._most())
+        offered, times = self.budget_.offered, FAR if self.budget_.far else 1
+        share = max(math.floor(times * self.share * len(offered)), times * self.least) if offered else math.inf
+        return min(share, math.inf if self.most is None else times * self.most, self._most())
 
     def _most(self) -> float:
         """Measurements at most, also of what the model knows nothing of, which no share limits."""
@@ -324,6 +329,8 @@ class Budget:
         That measuring took.
     adapted
         Whether the model was adapted to this machine.
+    far
+        Whether the model is of a machine that is not near this one.
     """
 
     offered: set[_Key] = field(default_factory=set)
@@ -332,6 +339,7 @@ class Budget:
     prevented: dict[_Key, str] = field(default_factory=dict)
     seconds: float = 0.0
     adapted: bool = False
+    far: bool = False
 
 
 def calibration_set(model: CostModel, workloads: Sequence[Workload]) -> list[Workload]:

@@ -3,9 +3,9 @@
     partition(model, effort="quick")
     collage tune MODEL.onnx -o OUT.so --effort thorough
 
-`quick` predicts what candidates take, `normal` predicts and measures what could still change the plan, `thorough`
-measures every candidate (docs/SEARCH.md, "Effort"). Explicit arguments (`estimator`, `correction_rounds`) override the
-effort.
+`quick` predicts what candidates take, and does as `normal` where no cost model is of such a machine; `normal` predicts
+and measures what could still change the plan; `thorough` measures every candidate (docs/SEARCH.md, "Effort"). Explicit
+arguments (`estimator`, `correction_rounds`) override the effort.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Effort:
         """The same with estimators that measure what their model does not know."""
         if self.estimators[0] != "learned":
             return self
-        return replace(self, estimators=("active", "measured"), parameters=EFFORTS["normal"].parameters)
+        return replace(self, estimators=self.estimators[1:])
 
     def estimator(
         self, device: DeviceInfo, backends: Collection[str], threads: int, given: Mapping[str, Any]
@@ -95,30 +95,38 @@ class Effort:
                 break
             passed.append(name)
         notes = (
-            f"the effort {self.name} took the estimator {name}: {other} has no cost model that is near this machine "
-            "and knows these backends and threads"
+            f"the effort {self.name} took the estimator {name}: {other} has no cost model that is near enough to this "
+            "machine, backends and threads"
             for other in passed
         )
         return chosen, tuple(notes)
 
 
-def _frozen(**parameters: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
-    return MappingProxyType({name: MappingProxyType(values) for name, values in parameters.items()})
-
+#: How much `active` measures; twice that where its model is of a machine that is not near.
+_ACTIVE: Mapping[str, Mapping[str, Any]] = MappingProxyType(
+    {"active": MappingProxyType({"share": 0.25, "least": 120, "most": 300})}
+)
 
 #: The efforts by their names.
 EFFORTS: Mapping[str, Effort] = MappingProxyType(
     {
         effort.name: effort
         for effort in (
-            Effort("quick", ("learned", "measured"), correction_rounds=0, race_rounds=12, final_rounds=9),
+            Effort(
+                "quick",
+                ("learned", "active", "measured"),
+                correction_rounds=0,
+                race_rounds=12,
+                final_rounds=9,
+                parameters=_ACTIVE,
+            ),
             Effort(
                 "normal",
                 ("active", "measured"),
                 correction_rounds=1,
                 race_rounds=20,
                 final_rounds=12,
-                parameters=_frozen(active={"share": 0.25, "least": 120, "most": 300}),
+                parameters=_ACTIVE,
             ),
             Effort("thorough", ("measured",), correction_rounds=3, race_rounds=60, final_rounds=31),
         )

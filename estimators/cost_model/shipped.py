@@ -1,9 +1,10 @@
 """The cost models that ship with Collage, one for each machine that it was measured on, and which of them serves where.
 
 A machine gets its own; any other the one whose processor has most instruction sets in common with it (Jaccard's index).
-That one is *near* where they have most of them in common, so that the same kernels are chosen on both, and where the
-model was learned from about as many threads: then it needs a few measurements to become the machine's own
-(`estimators.cost_model.calibration`). Elsewhere it is a guess.
+That one is *related* where it is of the same kind and architecture, and *near* where they have most instruction sets in
+common, so that the same kernels are chosen on both, and where the model was learned from about as many threads: then it
+needs a few measurements to become the machine's own (`estimators.cost_model.calibration`). Related only, it needs more
+of them; elsewhere it is a guess.
 """
 
 from __future__ import annotations
@@ -54,16 +55,30 @@ def nearest(device: Device | None, backends: Collection[str], threads: int) -> s
 
     Raises as `shipped`.
     """
+    with _best(_fields(device), backends) as (_, header):
+        known, own = _knows(header, backends), header.device_info
+        near = known and is_near(own, header.training.get("threads", []), device, threads)
+        return str(own.get("model") or own.get("fingerprint")) if near else None
+
+
+def related(device: Device | None, backends: Collection[str]) -> bool:
+    """Whether the model that `shipped` gives is of a machine of the same kind and architecture, and knows all backends.
+
+    Raises as `shipped`.
+    """
     wanted = _fields(device)
     with _best(wanted, backends) as (_, header):
-        own, known = header.device_info, header.training.get("threads", [])
-        near = (
-            _knows(header, backends)
-            and all(own.get(field) == wanted.get(field) for field in ("kind", "arch"))
-            and _in_common(own, wanted) >= _NEAR
-            and any(1 / _THREADS <= threads / count <= _THREADS for count in known)
-        )
-        return str(own.get("model") or own.get("fingerprint")) if near else None
+        return _knows(header, backends) and _related(header.device_info, wanted)
+
+
+def is_near(own: Mapping[str, Any], known: Collection[int], device: Device | None, threads: int) -> bool:
+    """Whether a model of the machine `own`, learned from so many threads, is near a machine and a number of threads."""
+    wanted = _fields(device)
+    return (
+        _related(own, wanted)
+        and _in_common(own, wanted) >= _NEAR
+        and any(1 / _THREADS <= threads / count <= _THREADS for count in known)
+    )
 
 
 @contextmanager
@@ -86,6 +101,10 @@ def _fields(device: Device | None) -> Mapping[str, Any]:
 
 def _knows(header: Header, backends: Collection[str]) -> bool:
     return set(backends) <= set(header.backends)
+
+
+def _related(own: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    return all(own.get(field) == wanted.get(field) for field in ("kind", "arch"))
 
 
 def _likeness(header: Header, wanted: Mapping[str, Any]) -> tuple[bool, bool, float]:

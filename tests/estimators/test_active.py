@@ -138,6 +138,20 @@ def test_a_model_of_another_machine_is_adapted_by_a_few_measurements(
     assert "of another machine" in elsewhere.notes(asked)[0] and "adapted" in elsewhere.notes(asked)[0]
 
 
+def test_more_is_measured_where_the_model_is_of_a_machine_that_is_not_near(
+    model: CostModel, records: list[Record]
+) -> None:
+    asked, spent = some(records, 500), {}
+    for features in (tuple(model.device_info_["features"]), ("avx2",)):
+        there = DeviceInfo("cpu", "Another", features, 2, 0, "Linux", "x86_64")
+        estimator = ActiveEstimator(model, measured=Slower(model), device=there, share=0.3, most=100)
+        estimator.bounds(asked)
+        estimator.estimate(asked)
+        assert estimator.budget_.adapted
+        spent[estimator.budget_.far] = sum(estimator.budget_.measures.values())
+    assert spent == {False: 100, True: 200}
+
+
 def test_too_few_measurements_adapt_nothing(elsewhere: ActiveEstimator, records: list[Record]) -> None:
     elsewhere.least = 10
     with pytest.raises(CollageError, match="the cost model is of device"):

@@ -12,7 +12,7 @@ from collage.runtime.device_info import DeviceInfo
 from estimators.active import ActiveEstimator
 from estimators.cost_model import shipped as module
 from estimators.cost_model.model import CostModel
-from estimators.cost_model.shipped import FOLDER, nearest, shipped
+from estimators.cost_model.shipped import FOLDER, is_near, nearest, related, shipped
 from estimators.learned import LearnedEstimator
 
 MODELS = sorted(f.name for f in files("estimators").joinpath(FOLDER).iterdir())
@@ -93,12 +93,36 @@ def test_near_is_a_model_that_knows_the_backends() -> None:
     assert nearest(epyc, {"tvm", "a third party's"}, 2) is None
 
 
+@pytest.mark.parametrize(
+    ("device", "backends", "is_related"),
+    [
+        (machine("", _ZEN_4), _ALL, True),
+        (machine("", _CASCADE_LAKE), _ALL, True),
+        (machine("", _NEON, arch="aarch64"), _ALL, False),
+        (machine("", "9.0", kind="cuda"), _ALL, False),
+        (machine("", _ZEN_4), {"tvm", "a third party's"}, False),
+    ],
+)
+def test_related_is_a_processor_of_the_same_architecture(device: Any, backends: set[str], is_related: bool) -> None:
+    assert related(device, backends) == is_related
+    assert is_related or nearest(device, backends, 2) is None, "what is near is related"
+
+
+def test_a_model_of_the_users_own_is_near_by_the_same_rule() -> None:
+    epyc = content("epyc.json.gz")["device_info"]
+    assert is_near(epyc, [2], machine("", _ZEN_4), 2)
+    assert not is_near(epyc, [2], machine("", _CASCADE_LAKE), 2)
+    assert not is_near(epyc, [], machine("", _ZEN_4), 2), "of how many threads is not known"
+
+
 def test_only_headers_are_read_to_tell_what_is_near(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CostModel, "load", lambda path: pytest.fail("a model was read"))
     assert ActiveEstimator().serves(machine("", _ZEN_4), _ALL, 2)
     assert LearnedEstimator().serves(machine("", _ZEN_4), [*_ALL, "a third party's"], 2), "which is left out"
-    assert not ActiveEstimator().serves(machine("", _NEON), _ALL, 2)
-    assert ActiveEstimator("cost.json").serves(machine("", _NEON), _ALL, 2), "the user knows"
+    assert ActiveEstimator().serves(machine("", _CASCADE_LAKE), _ALL, 2), "which measures more there"
+    assert not LearnedEstimator().serves(machine("", _CASCADE_LAKE), _ALL, 2)
+    assert not ActiveEstimator().serves(machine("", _NEON, arch="aarch64"), _ALL, 2)
+    assert ActiveEstimator("cost.json").serves(machine("", _NEON, arch="aarch64"), _ALL, 2), "the user knows"
 
 
 def test_the_estimator_asks_for_its_device() -> None:
