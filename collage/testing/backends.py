@@ -37,6 +37,7 @@ from collage.measure.workloads import WorkloadFactory
 from collage.records.key import canonical_json
 from collage.rules.base import PartitionSpec
 from collage.rules.host import runs_on_host
+from collage.runtime.device_info import describe_device
 from collage.search import execution_order
 from collage.testing import fresh
 from collage.testing.corrupted import CorruptedBackend
@@ -58,10 +59,14 @@ class BackendConformance(ABC):
         Name -> what builds a canonical module; the backend has to take something of at least one of them.
     timeout_s
         Seconds after which a candidate that does not compile or answer has failed.
+    instructions
+        What processors call the instructions that the backend is for; one of them is needed, and where there is none
+        what needs the backend is skipped: nothing that could be installed would change it.
     """
 
     networks: ClassVar[Mapping[str, Network]] = NETWORKS
     timeout_s: ClassVar[float] = 60.0
+    instructions: ClassVar[frozenset[str]] = frozenset()
 
     @abstractmethod
     def make(self) -> Backend:
@@ -71,6 +76,8 @@ class BackendConformance(ABC):
         """A backend that can be used; the test fails where it cannot, because nothing would be tested."""
         backend = self.make()
         state = backend.availability()
+        if self.instructions and self.instructions.isdisjoint(describe_device("cpu").features):
+            pytest.skip(state.reason)
         assert state.available, f"{backend.name} cannot be tested here: {state.reason}"
         return backend
 

@@ -39,6 +39,8 @@ class TestOpenVINO(BackendConformance):
 
 
 class TestOpenVINOBf16(BackendConformance):
+    instructions = frozenset(("avx512_bf16", "amx_bf16", "bf16"))
+
     def make(self) -> Backend:
         return OpenVINOBf16Backend()
 
@@ -54,11 +56,15 @@ class TestOneDNN(BackendConformance):
 
 
 class TestOneDNNBf16(BackendConformance):
+    instructions = OneDNNBf16Backend.instructions
+
     def make(self) -> Backend:
         return OneDNNBf16Backend()
 
 
 class TestOneDNNInt8(BackendConformance):
+    instructions = OneDNNInt8Backend.instructions
+
     def make(self) -> Backend:
         return OneDNNInt8Backend()
 
@@ -221,6 +227,13 @@ def test_a_backend_may_refuse_candidates(tmp_path: Path) -> None:
 def test_a_backend_that_is_not_installed_fails_and_is_not_skipped() -> None:
     found = failure(_suite(SaysNothing), "test_can_be_pickled")
     assert found is not None and "cannot be tested here" in found
+
+
+def test_a_backend_whose_instructions_the_processor_lacks_is_skipped_and_not_passed() -> None:
+    suite = _suite(SaysNothing)
+    type(suite).instructions = frozenset(("no processor's",))
+    with pytest.raises(pytest.skip.Exception):
+        suite.available()
 
 
 def _suite(cls: type[Backend]) -> BackendConformance:
