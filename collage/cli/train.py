@@ -6,8 +6,11 @@ Any estimator can be trained that is `Trainable` (`collage.cost.estimator`).
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib import metadata
 from pathlib import Path
+from platform import python_version
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
@@ -18,6 +21,9 @@ from collage.cli.options import Html, Verbose, file_of, require_writable
 if TYPE_CHECKING:
     from collage.cost.estimator import Configurations, CostEstimator, TrainedModel
     from collage.records import Record
+
+#: Seconds in which a scheduler has to answer.
+_CONNECT_S = 15.0
 
 
 @guarded
@@ -59,6 +65,14 @@ def train(
             show_default=False,
         ),
     ] = None,
+    workers: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="The scheduler of a Dask cluster that fits the models; what is learned is the same.",
+            show_default=False,
+        ),
+    ] = None,
     report: Html = None,
     verbose: Verbose = False,
 ) -> None:
@@ -84,15 +98,16 @@ def train(
             "no `collage.cost.estimator.Trainable`"
         )
     model: TrainedModel
-    if calibrate is None:
-        model = trainable.train(
-            _records(logs),
-            _records(designed or []),
-            seed=seed,
-            configurations=cast("Configurations", configurations),
-        )
-    else:
-        model = trainable.calibrate(_records(logs), None if calibrate == "shipped" else Path(calibrate))
+    with _fitted_by(workers):
+        if calibrate is None:
+            model = trainable.train(
+                _records(logs),
+                _records(designed or []),
+                seed=seed,
+                configurations=cast("Configurations", configurations),
+            )
+        else:
+            model = trainable.calibrate(_records(logs), None if calibrate == "shipped" else Path(calibrate))
     found = model.errors()
     if calibrate is None:
         print(f"Errors on networks left out in turn ({found.networks} networks, {found.rows[0].count:,} records)")
@@ -106,6 +121,42 @@ def train(
         about = sections(found, plugins.names("backends"))
         write_sections(headline(found), about, report, output.name, "\n".join(lines))
         print(f"Wrote {report}")
+
+
+@contextmanager
+def _fitted_by(workers: str | None) -> Iterator[None]:
+    """What joblib does in parallel is done by the workers of a Dask cluster, where one is given."""
+    if workers is None:
+        yield
+        return
+    from joblib import parallel_config
+
+    from collage.errors import CollageError
+
+    try:
+        from distributed import Client
+    except ImportError as error:
+        raise CollageError("--workers needs Dask: `pip install collage-tvm[scale]`") from error
+    try:
+        client = Client(workers, timeout=_CONNECT_S, set_as_default=False, name="collage")
+    except (OSError, ValueError) as error:  # nobody answers, or no address
+        raise CollageError(f"{workers}: there is no scheduler of a Dask cluster ({error})") from error
+    with client:
+        others = client.run(_versions)
+        if not others:
+            raise CollageError(f"{workers}: the cluster has no workers")
+        ours = _versions()
+        for worker, theirs in others.items():
+            if different := [f"{name} {theirs[name]}, not {ours[name]}" for name in ours if theirs[name] != ours[name]]:
+                raise CollageError(f"the worker {worker} has {'; '.join(different)}")
+        with parallel_config("dask", client=client):
+            yield
+
+
+def _versions() -> dict[str, str]:
+    """Of what decides the bytes of a model."""
+    packages = ("joblib", "numpy", "scikit-learn", "scipy", "xgboost")
+    return {"python": python_version(), **{name: metadata.version(name) for name in packages}}
 
 
 def _records(logs: Sequence[str]) -> list[Record]:

@@ -103,3 +103,35 @@ def test_a_log_is_not_overwritten(capsys, tmp_path: Path) -> None:
     with pytest.raises(typer.BadParameter, match="would overwrite a log"):
         run(capsys, log, output=log)
     assert log.read_bytes() == LOG.read_bytes()
+
+
+@pytest.mark.scale
+def test_a_cluster_learns_the_same(capsys, tmp_path: Path, trained: tuple[Path, str]) -> None:
+    from distributed import LocalCluster
+
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
+        address = cluster.scheduler_address
+        status, out, err = run(capsys, LOG, output=tmp_path / "cost.json", workers=address)
+        assert status == 0, err
+        assert cluster.scheduler.transition_log, "the workers were asked nothing"
+    model, printed = trained
+    assert (tmp_path / "cost.json").read_bytes() == model.read_bytes()
+    assert out.splitlines()[:-1] == printed.splitlines()[:-1]
+
+
+@pytest.mark.scale
+def test_a_cluster_that_is_not_there_is_one_line(capsys, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("collage.cli.train._CONNECT_S", 1.0)
+    status, _, err = run(capsys, LOG, output=tmp_path / "cost.json", workers="tcp://127.0.0.1:9")
+    assert status == 2 and "there is no scheduler" in err and len(err.splitlines()) == 1
+    assert not (tmp_path / "cost.json").exists()
+
+
+@pytest.mark.scale
+def test_workers_with_another_library_are_refused(capsys, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from distributed import LocalCluster
+
+    with LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster:
+        monkeypatch.setattr("collage.cli.train.python_version", lambda: "3.0.0")  # here, not in the worker
+        status, _, err = run(capsys, LOG, output=tmp_path / "cost.json", workers=cluster.scheduler_address)
+    assert status == 2 and "not 3.0.0" in err
