@@ -161,13 +161,16 @@ def sample(
 
     An artifact that is far slower than the fastest keeps the few samples that it has: it cannot win, and a narrower
     interval would cost as much as all others together. One run may be slow by accident, so only a hopeless factor
-    counts then; after three samples even the best of them has to be `slow_factor` times slower.
+    counts then, and one that is not long in itself is repeated first (the host may have stood still); after three
+    samples even the best of them has to be `slow_factor` times slower.
     """
     sampled = {i: Sampled() for i in artifacts}
     fastest = min(first.values(), default=0.0)
+    limit = _HOPELESS * protocol.slow_factor * fastest
     for i, seconds in first.items():
-        if seconds > _HOPELESS * protocol.slow_factor * fastest:
-            sampled[i] = Sampled([seconds], reason=SLOW)
+        best = min(seconds, artifacts[i].time_once(protocol, threads)) if limit < seconds < _LONG_S else seconds
+        if best > limit:
+            sampled[i] = Sampled([best], reason=SLOW)
     started = time.monotonic()
     round_number = 0
     while turns := [i for i in artifacts if not sampled[i].reason]:
