@@ -56,8 +56,10 @@ class SQLiteFile(Place):
             raise
 
     def version(self, connection: Connection) -> int | None:
+        # An empty file is not locked by those who read it: it may get its tables, and with them its stamp, in between.
+        empty = not connection.exec_driver_sql("SELECT count(*) FROM sqlite_master").scalar()
         application = _pragma(connection, "application_id")
-        if application == 0 and not connection.exec_driver_sql("SELECT count(*) FROM sqlite_master").scalar():
+        if application == 0 and empty:
             return None
         if application != APPLICATION_ID:
             raise RecordsError(

@@ -8,11 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from sqlalchemy import Connection
 
 from collage.cost.cost import Cost
 from collage.errors import RecordsError
 from collage.records import Record, RecordDatabase, default_path
 from collage.records.database import DatabaseStats
+from collage.records.places import sqlite
 
 
 def test_a_record_comes_back_exactly(database, record) -> None:
@@ -223,3 +225,17 @@ def test_look_ups_are_by_index(database) -> None:
             query = f"{explain} SELECT * FROM {table} WHERE digest IN ('a', 'b')"
             plan = " ".join(str(row) for row in connection.exec_driver_sql(query)).upper()
             assert "INDEX" in plan and "SEQ SCAN" not in plan, plan
+
+
+def test_a_database_that_another_process_makes_while_it_is_opened(tmp_path: Path, monkeypatch) -> None:
+    path, read = tmp_path / "records.db", sqlite._pragma
+
+    def another_is_faster(connection: Connection, name: str) -> int:
+        found = read(connection, name)
+        monkeypatch.setattr(sqlite, "_pragma", read)
+        RecordDatabase(path, timeout_s=5.0).close()
+        return found
+
+    monkeypatch.setattr(sqlite, "_pragma", another_is_faster)
+    with RecordDatabase(path) as database:
+        assert len(database) == 0
