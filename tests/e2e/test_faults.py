@@ -178,6 +178,7 @@ def test_after_a_full_disk_the_plan_is_the_same(tmp_path: Path) -> None:
 def _tune(records: Path, *options: str) -> tuple[str, int]:
     """What it chose, and how many candidates it measured."""
     run = subprocess.run([*TUNE, str(records), *options], capture_output=True, text=True, check=True, timeout=300)
+    print(run.stdout)  # its notes say why, where it chose otherwise
     *_, placement, _notes, measured = run.stdout.splitlines()
     return placement, int(measured.split()[-1])
 

@@ -10,7 +10,7 @@ The right choice is beyond doubt: the other backend is far slower.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from collage.without_torch import import_tvm_without_torch
 
@@ -31,9 +31,10 @@ class CountingDatabase(RecordDatabase):
 
     written = 0
 
-    def put(self, record: Record) -> None:
-        super().put(record)
-        CountingDatabase.written += record.key.kind == "candidate"
+    def put_many(self, batch: Iterable[Record]) -> int:
+        records = list(batch)
+        CountingDatabase.written += sum(record.key.kind == "candidate" for record in records)
+        return super().put_many(records)
 
 
 class Stages(Reporter):
