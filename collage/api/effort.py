@@ -36,9 +36,9 @@ class Effort:
     correction_rounds
         How often, at most, costs are corrected by runs end to end, and the search is repeated.
     race_rounds
-        Rounds that plans run for, at most, before one of them is chosen.
+        Rounds that plans run for before one of them is chosen; up to three times as many where the order is in doubt.
     final_rounds
-        Rounds of fresh samples of the chosen plan, the best other plan and the rivals.
+        Rounds of fresh samples of the chosen plan, the best other plan and the rivals; likewise.
     """
 
     name: str

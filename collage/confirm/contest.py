@@ -18,11 +18,12 @@ from msgspec.structs import replace
 from collage.accuracy.budget import Budget, Verdict
 from collage.annotations.precision import INT8
 from collage.backends.base import Backend
-from collage.confirm.confirmation import SEARCHED, UNTOUCHED, Confirmation, Contestant, contestant
-from collage.confirm.finals import far_behind, run_finals
+from collage.confirm.confirmation import SEARCHED, UNTOUCHED, Confirmation, Contestant, contestant, in_doubt
+from collage.confirm.finals import leaves_final, run_finals
 from collage.cost.cost import Cost
 from collage.deployed.messages import Watched
 from collage.deployed.plan_runner import Entrant, Placement, PlanRunner, partition_seconds
+from collage.deployed.race import Race
 from collage.deployed.rivals import Rival
 from collage.deployed.timeline import TimedCall, timeline
 from collage.errors import CollageError
@@ -292,21 +293,28 @@ class Contest:
     def _run_contest(self, near: Sequence[str], entrants: Mapping[str, Entrant]) -> Confirmation:
         protocol, runner = self.runner.protocol, self.runner
         runner.reporter.stage("confirming end to end", None)
+        partitions = {name: _partitions(entrants[name]) for name in near}
         race = runner.race(
             {name: entrants[name] for name in near},
-            protocol.race_rounds,
-            partial(_who_leaves, limit=protocol.race_rounds),
+            protocol.longest * protocol.race_rounds,
+            partial(_leaves_race, partitions=partitions, usual=protocol.race_rounds, longest=protocol.longest),
         )
         able = [name for name in near if race.samples.get(name)]
         if not able:
             entries = runner.enter(entrants)
             reasons = "; ".join(f"{name}: {problem.reason}" for name in near if (problem := entries[name].problem))
             raise CollageError(f"no plan runs and gives the right numbers: {reasons}")
+
+        def run(names: Sequence[str]) -> Race:
+            plans = {name: partitions[name] for name in names if name in partitions}
+            judge = partial(leaves_final, partitions=plans, usual=protocol.final_rounds)
+            return runner.race({n: entrants[n] for n in names}, protocol.longest * protocol.final_rounds, judge)
+
         shipped, final = run_finals(
             race,
-            {name: _partitions(entrants[name]) for name in able},
+            {name: partitions[name] for name in able},
             {name: f"{rival.engine} alone" for name, rival in self.rivals.items()},
-            lambda names: runner.race({name: entrants[name] for name in names}, protocol.final_rounds, far_behind),
+            run,
         )
         entries = runner.enter(entrants)
         contestants = []
@@ -386,9 +394,16 @@ def _partitions(entrant: Entrant) -> float:
     return sum(candidate.backend != HOST for candidate in entrant)
 
 
-def _who_leaves(rounds: Mapping[str, Sequence[float]], limit: int) -> Sequence[str] | None:
-    """Those who have lost; None when nothing is left to be decided."""
-    found = verdicts(rounds, limit=limit)
+def _leaves_race(
+    rounds: Mapping[str, Sequence[float]], partitions: Mapping[str, float], usual: int, longest: int
+) -> Sequence[str] | None:
+    """Those who have lost; None when nothing is left to be decided. After the usual number of rounds, only those go on
+    who are `in_doubt`.
+    """
+    found = verdicts(rounds, limit=longest * usual)
     if "go on" not in found.values():
         return None
-    return [name for name, verdict in found.items() if verdict == "out"]
+    if max(map(len, rounds.values())) < usual:
+        return [name for name, verdict in found.items() if verdict == "out"]
+    doubtful = in_doubt(rounds, partitions)
+    return [name for name in rounds if name not in doubtful] if doubtful else None

@@ -21,9 +21,11 @@ class EndToEnd:
     trial_rounds
         Rounds of a placement's trial, beside the fastest one so far.
     race_rounds
-        Rounds of the race at most; contestants that have lost leave earlier.
+        Rounds of the race; contestants that have lost leave earlier.
     final_rounds
         Rounds of the final: fresh samples of the winner, the best other plan and the rivals.
+    longest
+        So many times these rounds are run at most, by those whose order is in doubt.
     watched_runs
         Runs with a stopwatch around each call.
     version
@@ -35,8 +37,9 @@ class EndToEnd:
     trial_rounds: int = 4
     race_rounds: int = 24
     final_rounds: int = 15
+    longest: int = 3
     watched_runs: int = 5
-    version: int = 9
+    version: int = 10
 
     def as_dict(self) -> dict[str, Any]:
         """For keys and records."""

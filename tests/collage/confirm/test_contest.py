@@ -196,6 +196,21 @@ def test_a_lead_that_the_final_does_not_confirm_gives_way_to_the_simpler_plan(da
     assert runner.races[2:] == [["x", "y"]] * 2, "another final follows a choice"
 
 
+def test_a_lead_in_doubt_is_raced_for_longer_by_those_alone_whom_it_concerns(
+    database: RecordDatabase, rival: Rival
+) -> None:
+    """So much noise hides a lead of 8% for the usual number of rounds."""
+    found, runner = contest(database, {"x": 0.92, "y": 1.0, "openvino": 1.0}, rivals=(rival,))
+    runner.noise = 0.25
+    plans = {SEARCHED: placement("x"), "y alone": placement("y", 1)}
+    confirmation = found.decide(plans, found.trial(plans))
+    assert confirmation.shipped == SEARCHED
+    fresh = {c.name: c.latency.samples // 3 for c in confirmation.contestants if c.fresh}
+    usual = runner.protocol.final_rounds
+    assert fresh["openvino by itself"] == usual and usual < fresh[SEARCHED] <= 3 * usual
+    assert fresh["y alone"] == fresh[SEARCHED]
+
+
 def test_a_rival_that_is_not_beaten_gives_its_engine_alone_another_final(
     database: RecordDatabase, rival: Rival
 ) -> None:
