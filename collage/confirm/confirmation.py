@@ -122,7 +122,7 @@ def choose(race: Race, partitions: Mapping[str, float]) -> str:
         Name of each plan that may ship -> its number of partitions, infinite for TVM's own build.
     """
     latencies = {name: race.latencies(name) for name in those_who_finished(race, partitions)}
-    equal = _unbeaten(latencies, partitions)
+    equal = unbeaten(latencies, partitions)
     simplest = equal[0]
     if len(latencies[simplest]) < 2:
         return simplest
@@ -131,28 +131,16 @@ def choose(race: Race, partitions: Mapping[str, float]) -> str:
     return min(steadier, key=lambda name: tails[name].median, default=simplest)
 
 
-def in_doubt(rounds: Mapping[str, Sequence[float]], partitions: Mapping[str, float]) -> list[str]:
-    """The simplest plan that no other one beats, and those of more partitions that seem to be faster by more than a
-    tie, but not beyond doubt: more rounds of these may tell. Empty where there is no such plan.
+def unbeaten(latencies: Mapping[str, Sequence[float]], partitions: Mapping[str, float]) -> list[str]:
+    """Those whom the leader does not beat beyond doubt by more than a tie; the simplest first.
 
     Parameters
     ----------
-    rounds
-        Name -> latencies of the rounds, in seconds. Those who have fewer rounds than others have left.
+    latencies
+        Name -> latencies of the same rounds, in seconds.
     partitions
         As of `choose`.
     """
-    length = max((len(rounds[name]) for name in partitions if name in rounds), default=0)
-    racing = {name: rounds[name] for name in partitions if len(rounds.get(name, ())) == length > 0}
-    if not racing:
-        return []
-    simplest, *others = _unbeaten(racing, partitions)
-    faster = [name for name in others if ratio(racing[name], racing[simplest]).median < 1.0 - TIE]
-    return [simplest, *faster] if faster else []
-
-
-def _unbeaten(latencies: Mapping[str, Sequence[float]], partitions: Mapping[str, float]) -> list[str]:
-    """Those whom the leader does not beat beyond doubt by more than a tie; the simplest first."""
     leader = min(latencies, key=lambda name: statistics.median(latencies[name]))
     behind = {name: ratio(latencies[name], latencies[leader]) for name in latencies}
     equal = [name for name in latencies if behind[name].median <= 1.0 + TIE or behind[name].low <= 1.0]

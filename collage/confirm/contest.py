@@ -18,8 +18,9 @@ from msgspec.structs import replace
 from collage.accuracy.budget import Budget, Verdict
 from collage.annotations.precision import INT8
 from collage.backends.base import Backend
-from collage.confirm.confirmation import SEARCHED, UNTOUCHED, Confirmation, Contestant, contestant, in_doubt
-from collage.confirm.finals import leaves_final, run_finals
+from collage.confirm.confirmation import SEARCHED, UNTOUCHED, Confirmation, Contestant, contestant
+from collage.confirm.finals import run_finals
+from collage.confirm.judges import leaves_final, leaves_race
 from collage.cost.cost import Cost
 from collage.deployed.messages import Watched
 from collage.deployed.plan_runner import Entrant, Placement, PlanRunner, partition_seconds
@@ -30,7 +31,7 @@ from collage.errors import CollageError
 from collage.graph.candidates import HOST
 from collage.graph.index_set import IndexSet
 from collage.measure.host import measured_on
-from collage.measure.sequential import eliminate, verdicts
+from collage.measure.sequential import eliminate
 from collage.measure.statistics import Summary
 from collage.records import Record, RecordDatabase, RecordKey
 from collage.records.key import digest_of, plan_key
@@ -297,7 +298,7 @@ class Contest:
         race = runner.race(
             {name: entrants[name] for name in near},
             protocol.longest * protocol.race_rounds,
-            partial(_leaves_race, partitions=partitions, usual=protocol.race_rounds, longest=protocol.longest),
+            partial(leaves_race, partitions=partitions, usual=protocol.race_rounds, longest=protocol.longest),
         )
         able = [name for name in near if race.samples.get(name)]
         if not able:
@@ -392,18 +393,3 @@ def _partitions(entrant: Entrant) -> float:
     if entrant is None or isinstance(entrant, Rival):
         return math.inf
     return sum(candidate.backend != HOST for candidate in entrant)
-
-
-def _leaves_race(
-    rounds: Mapping[str, Sequence[float]], partitions: Mapping[str, float], usual: int, longest: int
-) -> Sequence[str] | None:
-    """Those who have lost; None when nothing is left to be decided. After the usual number of rounds, only those go on
-    who are `in_doubt`.
-    """
-    found = verdicts(rounds, limit=longest * usual)
-    if "go on" not in found.values():
-        return None
-    if max(map(len, rounds.values())) < usual:
-        return [name for name, verdict in found.items() if verdict == "out"]
-    doubtful = in_doubt(rounds, partitions)
-    return [name for name in rounds if name not in doubtful] if doubtful else None

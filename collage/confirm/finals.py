@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Mapping, Sequence
 
-from collage.confirm.confirmation import choose, in_doubt, those_who_finished
+from collage.confirm.confirmation import choose, those_who_finished
 from collage.deployed.race import Race
-from collage.measure.sequential import HOPELESS, ratio
+from collage.measure.sequential import ratio
 from collage.measure.statistics import TIE
 
 #: Finals at most: another one follows where somebody else has won, because that is a choice again.
@@ -56,34 +55,6 @@ def run_finals(
             break
         plans = [shipped, *misjudged]
     return shipped, final
-
-
-def leaves_final(
-    rounds: Mapping[str, Sequence[float]], partitions: Mapping[str, float], usual: int
-) -> list[str] | None:
-    """Who leaves a final; None when it is over.
-
-    Its samples are reported, so that who is merely slower stays for the usual number of rounds: only who took
-    `HOPELESS` times as long as another one in every round of two or more leaves. After that, those go on who are
-    `in_doubt`.
-
-    Parameters
-    ----------
-    rounds
-        As of `in_doubt`, of plans and rivals.
-    partitions
-        As of `choose`, of the plans.
-    usual
-        Number of rounds of a final that leaves no doubt.
-    """
-    count = max(map(len, rounds.values()))
-    if count >= usual:
-        doubtful = in_doubt(rounds, partitions)
-        return [name for name in rounds if name not in doubtful] if doubtful else None
-    racing = {name: latencies for name, latencies in rounds.items() if len(latencies) == count}
-    fastest = min(racing.values(), key=statistics.median)
-    behind = {name: min(a / b for a, b in zip(took, fastest, strict=True)) for name, took in racing.items()}
-    return [name for name, least in behind.items() if count > 1 and least > HOPELESS]
 
 
 def _finalists(race: Race, shipped: str, partitions: Mapping[str, float]) -> list[str]:

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from collage.confirm.confirmation import SEARCHED, UNTOUCHED, Confirmation, Contestant, choose, contestant, in_doubt
+from collage.confirm.confirmation import SEARCHED, UNTOUCHED, Confirmation, Contestant, choose, contestant
 from collage.cost.cost import Cost
 from tests.collage.confirm.races import race_of, rounds_of
 
@@ -102,15 +102,3 @@ def test_the_searched_plan_that_ships_is_called_collage() -> None:
     assert renamed.of(SEARCHED).latency.seconds == 2.0 and renamed.of(names[1]).latency.seconds == 1.0
     same, answer = Confirmation("a alone", both).with_answer(names)
     assert (same.shipped, answer) == ("a alone", 0)
-
-
-def test_a_lead_that_is_neither_proven_nor_excluded_is_in_doubt() -> None:
-    steady, noisy = np.ones(12), 1 + 0.3 * np.random.default_rng(0).standard_normal(12)
-    partitions = {"one": 1, "many": 9}
-    latencies = {"one": list(steady), "many": list(0.9 * noisy)}
-    assert in_doubt(latencies, partitions) == ["one", "many"]
-    assert in_doubt({**latencies, "many": list(0.9 * steady)}, partitions) == [], "it is proven"
-    assert in_doubt({**latencies, "many": list(1.1 * noisy)}, partitions) == [], "there is no lead"
-    assert in_doubt({**latencies, "many": list(0.99 * noisy)}, partitions) == [], "it would be a tie"
-    assert in_doubt({**latencies, "many": latencies["many"][:11]}, partitions) == [], "it has left"
-    assert in_doubt({"rival": list(steady)}, partitions) == []
