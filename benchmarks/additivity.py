@@ -24,16 +24,14 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+import collage.runtime
 from benchmarks.workloads import build
 from collage.api.partitioner import partition
 from collage.cost.estimator import Workload
-from collage.graph.candidates import HOST, CandidatePartition
+from collage.graph.candidates import HOST
 from collage.graph.from_relax import read_graph
-from collage.graph.index_set import IndexSet
-from collage.graph.sub_graph import SubGraph
 from collage.measure.artifact import Artifact, prepare
 from collage.measure.builder import build_all
-from collage.measure.end_to_end import prepare_plan
 from collage.measure.probe import WARM_UP, build_probes, self_contained
 from collage.measure.protocol import Protocol
 from collage.measure.reference import ReferenceRun
@@ -80,11 +78,7 @@ def measure(name: str, records: Path, turns: int) -> dict[str, Any]:
         graph = read_graph(plan.module)
         reference = ReferenceRun(plan.module, graph, threads)
         factory = WorkloadFactory(plan.module, graph, plan.backends, threads, reference.values)
-        chosen = [
-            CandidatePartition(SubGraph(graph, IndexSet(p.nodes)), p.backend)
-            for p in plan.partitions
-            if p.backend != HOST
-        ]
+        chosen = [candidate for candidate in plan.placement(graph) if candidate.backend != HOST]
         workloads = [factory.of(candidate) for candidate in chosen]
         distinct = list(dict.fromkeys(workloads))
         built = build_all([prepare(w, folder / str(i)) for i, w in enumerate(distinct)], threads, 120.0)
@@ -102,16 +96,15 @@ def measure(name: str, records: Path, turns: int) -> dict[str, Any]:
             assert workload.samples is not None
             inputs = _tensors(workload.samples().inputs)
             loaded[workload] = LoadedArtifact(artifact, inputs, awake.of(replace(artifact, warm_up=warm_up)))
-        whole = LoadedArtifact(
-            prepare_plan(plan.partitioned(), backends, threads, folder / "plan"), _tensors(reference.inputs)
-        )
+        plan.compile().export(folder / "plan.so")
+        whole = collage.runtime.load(folder / "plan.so").bind(_tensors(reference.inputs))
         cold = Protocol()
         together: list[float] = []
         alone: list[float] = []
         for _ in range(turns):
             for _ in range(2):  # they find what was run in between in the caches
-                whole.call()
-            together.append(clock_of("cpu").time_call(whole.call))
+                whole()
+            together.append(clock_of("cpu").time_call(whole))
             once = {w: run.time_once(cold, threads) for w, run in loaded.items()}
             alone.append(sum(once[w] for w in workloads))
     return {

@@ -27,9 +27,10 @@ def program(name: str) -> str:
 
 
 class PostgresServer:
-    """A server that can be killed and started again."""
+    """A server that can be killed and started again; one that is measured syncs its disk at each commit."""
 
-    def __init__(self) -> None:
+    def __init__(self, fsync: bool = False) -> None:
+        self._fsync = fsync
         self.folder = Path(tempfile.mkdtemp(prefix="pg-", dir="/tmp"))  # the path of a socket is at most 107 bytes long
         self._as: dict[str, object] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         if os.geteuid() == 0:
@@ -52,7 +53,7 @@ class PostgresServer:
             if self._process is None or self._process.poll() is not None:  # children of a killed one still end
                 command = [program("postgres"), "-D", str(self.data), "-k", str(self.folder), "-c", "listen_addresses="]
                 # Processes are killed here, not machines: what was written is in the system's memory.
-                options = ["-c", "max_connections=200", "-c", "fsync=off"]
+                options = ["-c", "max_connections=200", "-c", f"fsync={'on' if self._fsync else 'off'}"]
                 self._process = subprocess.Popen([*command, *options], cwd="/", **self._as)  # type: ignore[call-overload]
             ready = [program("pg_isready"), "-q", "-h", str(self.folder)]
             if subprocess.run(ready).returncode == 0:

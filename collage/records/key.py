@@ -10,10 +10,10 @@ import hashlib
 import importlib.metadata
 import json
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import product
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
@@ -264,7 +264,12 @@ def canonical_json(value: Any) -> str:
         is not text, an object; or it is nested too deeply.
     """
     check_json(value)
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return _encode(value)
+
+
+_encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode
+#: What comes back from JSON as it was.
+_LEAVES = frozenset((str, int, bool, type(None)))
 
 
 def check_json(value: Any, depth: int = 0) -> None:
@@ -275,19 +280,27 @@ def check_json(value: Any, depth: int = 0) -> None:
     elif depth > MAX_DEPTH:
         raise RecordsError(f"a record cannot hold lists and objects inside each other deeper than {MAX_DEPTH} levels")
     elif isinstance(value, dict):
-        for name, item in value.items():
+        for name in value:
             if not isinstance(name, str):
                 raise RecordsError(f"a record cannot hold the key {name!r}: keys are text")
-            check_json(item, depth + 1)
+        _check_items(value.values(), depth + 1)
     elif isinstance(value, (list, tuple)):
-        for item in value:
-            check_json(item, depth + 1)
+        _check_items(value, depth + 1)
     else:
         raise RecordsError(f"a record cannot hold a value of type {type(value).__name__}: {value!r:.80}")
 
 
+def _check_items(items: Iterable[Any], depth: int) -> None:
+    for item in items:
+        if type(item) not in _LEAVES:  # a call for each leaf takes longer than all else that storing a record does
+            check_json(item, depth)
+
+
+@cache
 def tvm_version() -> str:
-    """Version of the installed TVM, without loading it where it was installed as a package."""
+    """Version of the installed TVM, without loading it where it was installed as a package. It is read from disk, once
+    for thousands of records.
+    """
     try:
         return importlib.metadata.version("apache-tvm")
     except importlib.metadata.PackageNotFoundError:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+import sys
+from array import array
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from itertools import groupby
 from statistics import median
 
 from collage.cost.disturbance import LIMITS, was_disturbed
@@ -76,26 +79,59 @@ class Failure:
     example: str
 
 
-@dataclass(frozen=True)
+@dataclass
 class Repeated:
-    """A key with several observations that are ok.
+    """Keys of a backend with several observations that are ok.
 
     Attributes
     ----------
-    backend
-        Of the key.
+    keys, in_several_sessions
+        How many, and how many of them were measured in several sessions.
     deviations
-        Of each latency from their median, as a share of it.
+        Of each latency from the median of its key, as a share of it.
     held
         How many lie no farther from the median than their own 95% interval reaches.
-    sessions
-        In how many sessions they were made.
     """
 
-    backend: str
-    deviations: tuple[float, ...]
-    held: int
-    sessions: int
+    keys: int = 0
+    in_several_sessions: int = 0
+    deviations: array[float] = field(default_factory=lambda: array("d"))
+    held: int = 0
+
+    def add(self, seconds: Sequence[float], spreads: Sequence[float], sessions: int) -> None:
+        """One key."""
+        middle = median(seconds)
+        self.keys += 1
+        self.in_several_sessions += sessions > 1
+        self.deviations.extend(abs(each / middle - 1.0) for each in seconds)
+        self.held += sum(abs(each - middle) <= spread for each, spread in zip(seconds, spreads, strict=True))
+
+
+class _Latencies:
+    """Of candidates, all until the end, since what belongs to one key lies apart: numbers only, 24 bytes of each."""
+
+    def __init__(self) -> None:
+        self._key, self._seconds, self._spread, self._session = array("l"), array("d"), array("d"), array("i")
+        self._session_numbers: dict[str, int] = {}
+
+    def add(self, key: int, record: Record) -> None:
+        self._key.append(key)
+        self._seconds.append(record.seconds or 0.0)
+        self._spread.append(record.spread)
+        self._session.append(self._session_numbers.setdefault(record.session, len(self._session_numbers)))
+
+    def repeated(self, backend_of: Mapping[int, str]) -> dict[str, Repeated]:
+        """By the backends of the keys' numbers."""
+        found: dict[str, Repeated] = {}
+        ordered = sorted(range(len(self._key)), key=self._key.__getitem__)
+        for key, positions in groupby(ordered, key=self._key.__getitem__):
+            each = list(positions)
+            if len(each) > 1:
+                seconds, spreads = ([column[i] for i in each] for column in (self._seconds, self._spread))
+                found.setdefault(backend_of[key], Repeated()).add(
+                    seconds, spreads, len({self._session[i] for i in each})
+                )
+        return found
 
 
 @dataclass
@@ -115,7 +151,7 @@ class Overview:
     failures
         By what the reason says, without its numbers.
     repeated
-        Of candidates.
+        Of candidates, by backend.
     """
 
     kinds: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -125,7 +161,7 @@ class Overview:
     sessions: dict[str, Session] = field(default_factory=dict)
     hosts: dict[str, Host] = field(default_factory=dict)
     failures: dict[str, Failure] = field(default_factory=dict)
-    repeated: list[Repeated] = field(default_factory=list)
+    repeated: dict[str, Repeated] = field(default_factory=dict)
 
     @property
     def observations(self) -> int:
@@ -135,9 +171,9 @@ class Overview:
 def overview(observations: Iterable[Record], now: datetime | None = None) -> Overview:
     """Count observations; ages are those at `now`."""
     found, moment = Overview(), now or datetime.now(timezone.utc)
-    keys: set[str] = set()
-    latencies: dict[str, list[tuple[float, float, str]]] = {}
-    backend_of: dict[str, str] = {}
+    keys: dict[str, int] = {}
+    backend_of: dict[int, str] = {}
+    latencies = _Latencies()
     for record in observations:
         key, digest = record.key, record.key.digest
         found.kinds[key.kind, record.status] += 1
@@ -146,16 +182,16 @@ def overview(observations: Iterable[Record], now: datetime | None = None) -> Ove
         found.sessions.setdefault(record.session, Session(host)).add(record)
         _add_host(found.hosts.setdefault(host, Host()), record)
         if digest not in keys:
-            keys.add(digest)
+            keys[digest] = len(keys)
             found.records[key.kind] += 1
         if record.status == "invalid":
             _add_failure(found.failures, record)
         if key.kind == "candidate":
             found.backends[key.backend, record.status] += 1
             if record.seconds:
-                backend_of[digest] = key.backend
-                latencies.setdefault(digest, []).append((record.seconds, record.spread, record.session))
-    found.repeated += [_repeated(backend_of[digest], each) for digest, each in latencies.items() if len(each) > 1]
+                backend_of[keys[digest]] = sys.intern(key.backend)
+                latencies.add(keys[digest], record)
+    found.repeated = latencies.repeated(backend_of)
     return found
 
 
@@ -184,13 +220,6 @@ def age_of(timestamp: str, now: datetime) -> str:
     if days < 0:
         return FUTURE
     return next((f"up to {name}" for limit, name in _AGES if days <= limit), OLDER)
-
-
-def _repeated(backend: str, each: list[tuple[float, float, str]]) -> Repeated:
-    middle = median(seconds for seconds, _, _ in each)
-    deviations = tuple(abs(seconds / middle - 1.0) for seconds, _, _ in each)
-    held = sum(abs(seconds - middle) <= spread for seconds, spread, _ in each)
-    return Repeated(backend, deviations, held, len({session for _, _, session in each}))
 
 
 def totals(counts: Mapping[tuple[str, str], int]) -> list[tuple[str, int]]:

@@ -138,12 +138,12 @@ def _session_cells(name: str, session: Session) -> tuple[str, ...]:
 
 
 def _repeated(found: Overview) -> Drawn:
-    backends = sorted({r.backend for r in found.repeated})
+    backends = sorted(found.repeated)
     names = [*(name for _, name in _BINS), _MORE]
     counts = {(name, backend): 0 for name in names for backend in backends}
-    for key in found.repeated:
-        for deviation in key.deviations:
-            counts[next((name for limit, name in _BINS if deviation <= limit), _MORE), key.backend] += 1
+    for backend, own in found.repeated.items():
+        for deviation in own.deviations:
+            counts[next((name for limit, name in _BINS if deviation <= limit), _MORE), backend] += 1
     drawn = [
         Bar(name, counts[name, backend], number, f"{name}, {backend}: {counts[name, backend]:,}")
         for name in names
@@ -151,13 +151,12 @@ def _repeated(found: Overview) -> Drawn:
     ]
     rows = []
     for backend in backends:
-        own = [r for r in found.repeated if r.backend == backend]
-        deviations = np.concatenate([r.deviations for r in own])
-        middle, high = np.percentile(deviations, (50, 90))
+        own = found.repeated[backend]
+        middle, high = np.percentile(own.deviations, (50, 90))
         rows.append(
             (
-                *(backend, f"{len(own):,}", f"{sum(r.sessions > 1 for r in own):,}", f"{len(deviations):,}"),
-                *(f"{middle:.1%}", f"{high:.1%}", f"{sum(r.held for r in own) / len(deviations):.0%}"),
+                *(backend, f"{own.keys:,}", f"{own.in_several_sessions:,}", f"{len(own.deviations):,}"),
+                *(f"{middle:.1%}", f"{high:.1%}", f"{own.held / len(own.deviations):.0%}"),
             )
         )
     columns = (

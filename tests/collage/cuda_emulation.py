@@ -143,9 +143,8 @@ def _emulated(state: Emulation, monkeypatch: pytest.MonkeyPatch) -> Iterator[Emu
     monkeypatch.setattr(target, "cuda_target", lambda _arch=None: tvm.target.Target("llvm"))
     monkeypatch.setattr(lower, "schedule_kernels", lambda mod, _target, _records: mod)
     monkeypatch.setattr(lower, "load_intrinsics", lambda: None)  # only the schedule rules need them; they take 10 s
-    for place in ("collage.measure.workers", "collage.measure.end_to_end", "collage.testing.measuring"):
-        monkeypatch.setattr(f"{place}.Runner", InProcess)
     for place in ("collage.measure.workers", "collage.testing.measuring"):
+        monkeypatch.setattr(f"{place}.Runner", InProcess)
         monkeypatch.setattr(f"{place}.build_all", _build_here)
     monkeypatch.setattr("collage.measure.transitions.Runner", InProcess)
     monkeypatch.setattr("collage.measure.probe.build_all", _build_here)

@@ -1,10 +1,12 @@
 """Invariant 6: a key changes with everything that a cost depends on, and with nothing else."""
 
+import importlib.metadata
 import json
 import subprocess
 import sys
 from dataclasses import dataclass, fields, replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +15,7 @@ from collage import plugins
 from collage.backends.code import configuration_of, equivalent_configurations
 from collage.errors import RecordsError
 from collage.records import RecordKey, key_of, keys_of, plan_key, transition_key
-from collage.records.key import canonical_json, digest_of
+from collage.records.key import canonical_json, digest_of, tvm_version
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -136,10 +138,22 @@ def test_the_order_of_a_mapping_does_not_matter(value: dict[str, int]) -> None:
     assert canonical_json(dict(reversed(value.items()))) == canonical_json(value)
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), {1: 2}, {"a": {1, 2}}, [object()], b"bytes"])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), {1: 2}, {1, 2}, object(), b"bytes", np.float64(1)])
 def test_what_json_would_change_is_refused(value: object) -> None:
-    with pytest.raises(RecordsError):
-        canonical_json(value)
+    for inside in (value, [value], {"a": value}, [[0.5, value]], {"a": {"b": (value,)}}):
+        with pytest.raises(RecordsError):
+            canonical_json(inside)
+
+
+def test_the_version_of_tvm_is_read_from_disk_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is asked for each record, and reading it takes longer than storing one."""
+    asked: list[str] = []
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: asked.append(name) or "1.2")
+    tvm_version.cache_clear()
+    try:
+        assert [tvm_version() for _ in range(3)] == ["1.2"] * 3 and asked == ["apache-tvm"]
+    finally:
+        tvm_version.cache_clear()
 
 
 def test_a_workloads_key_holds_its_parts() -> None:

@@ -90,7 +90,7 @@ def take(files: Iterator[tuple[str, Path]], folder: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("-o", "--output", type=Path, default=Path("build/pictures"), help="folder of the pictures")
-    folder = parser.parse_args().output
+    folder = parser.parse_args().output.resolve()  # a browser takes no relative address
     folder.mkdir(parents=True, exist_ok=True)
     take(pages(folder), folder)
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -108,3 +111,19 @@ def test_how_many_operators_a_partition_has_is_said_once(show: Open, operators: 
     page.locator("#partitions button").first.click()
     said = page.locator(".panel dd").first.inner_text()
     assert said.startswith("3: op0+op1+op2" if operators == 3 else "176: op0") and said.count(str(operators)) == 1
+
+
+def test_pictures_are_taken_into_a_folder_beside_us(tmp_path: Path) -> None:
+    """In a process of its own: Playwright's browser of the other tests runs in this one."""
+    folder = tmp_path / "taken"
+    folder.mkdir()
+    (folder / "page.html").write_text("<p>a page</p>")
+    program = (
+        "from tests.collage.report import pictures\n"
+        "pictures.pages = lambda folder: iter([('page', folder / 'page.html')])\n"
+        "pictures.main()"
+    )
+    root = str(Path(__file__).parents[3])
+    command = [sys.executable, "-c", program, "-o", "taken"]
+    subprocess.run(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": root}, check=True)
+    assert {path.name for path in folder.glob("*.png")} == {"page-1280.png", "page-390.png"}
