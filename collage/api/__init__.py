@@ -1,4 +1,4 @@
-"""The calls of a user and what they return: `partition` and `Plan`, of several shapes or functions, as a TVM pass.
+"""The public calls and their results: `partition` and `Plan`; for several shapes or functions; as a TVM pass.
 
-`collage` exports them by name; nobody else imports from here but the command line.
+`collage` exports these names. Besides it, only the command line imports from this package.
 """

@@ -3,9 +3,9 @@
     partition(model, effort="quick")
     collage tune MODEL.onnx -o OUT.so --effort thorough
 
-`quick` predicts what candidates take, and does as `normal` where no cost model is of such a machine; `normal` predicts
-and measures what could still change the plan; `thorough` measures every candidate (docs/SEARCH.md, "Effort"). Explicit
-arguments (`estimator`, `correction_rounds`) override the effort.
+`quick` predicts the latency of candidates; if no cost model is near the machine, it measures as `normal` does. `normal`
+predicts, and measures the candidates that could still change the plan. `thorough` measures every candidate
+(docs/SEARCH.md, "Effort"). Explicit arguments (`estimator`, `correction_rounds`) override the effort.
 """
 
 from __future__ import annotations

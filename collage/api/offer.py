@@ -1,4 +1,4 @@
-"""Offer: the backends to choose from, and the estimator of their costs."""
+"""Offer: the backends that a network may be placed on, and the estimator of their costs."""
 
 from __future__ import annotations
 

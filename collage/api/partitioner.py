@@ -1,7 +1,7 @@
-"""partition(): the phases of RFC 0062 in their order, and the decision after them.
+"""partition(): the phases of RFC 0062 in order, then the decision which plan ships.
 
-`enumerate_candidates` (phases 1 and 2), `search` (phase 3), then `decide`, or `decide_within` with an error budget, and
-the `Plan`. Phase 4, building the result, is `Plan.compile`.
+`enumerate_candidates` is phases 1 and 2, `search` is phase 3. `decide`, or `decide_within` with an error budget, then
+chooses the plan, and the result is a `Plan`. Phase 4, building the result, is `Plan.compile`.
 """
 
 from __future__ import annotations

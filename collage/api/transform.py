@@ -1,4 +1,4 @@
-"""CollagePartition: the partitioner as a TVM pass, for pipelines of one's own.
+"""CollagePartition: the partitioner as a TVM pass, for use in a pipeline of passes.
 
 mod = tvm.transform.Sequential([
     collage.CollagePartition(backends=["tvm", "openvino"]),

@@ -1,1 +1,1 @@
-"""Confirmation: whole plans run as they will be deployed, costs corrected by what was measured inside them, ties."""
+"""Confirmation: whole plans run as they will be deployed, correct the costs, and decide which plan ships."""

@@ -1,10 +1,9 @@
-"""Confirmation: what a contest says: who took part, how fast everybody was, and which plan ships (Invariant 3 of the
-architecture).
+"""Confirmation: the result of a contest: its contestants, their latencies, and the plan that ships.
 
-No placement ships on the strength of a sum. The searched plans, the baselines (every single-backend plan), the
-untouched TVM build and the rivals run end to end, each in a process of its own, and take turns. The plan of fewest
-partitions ships, unless another one is faster beyond doubt and by more than `TIE`. Of plans that are equal by this
-rule, one ships whose 95th percentile is lower beyond doubt, where there is one.
+A sum of costs alone does not make a placement ship (Invariant 3 of the architecture). The searched plans, the baselines
+(every single-backend plan), the untouched TVM build and the rivals run end to end, each in a process of its own, and
+take turns. The plan of fewest partitions ships, unless another one is faster beyond doubt and by more than `TIE`. Of
+plans that are equal by this rule, one ships whose 95th percentile is lower beyond doubt, if there is one.
 """
 
 from __future__ import annotations

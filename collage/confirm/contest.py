@@ -1,6 +1,6 @@
-"""Contest: plans and rivals of one network that run as they will be deployed; what was run once is not run again.
+"""Contest: plans and rivals of one network run as they will be deployed; recorded results are not measured again.
 
-Everything is recorded under keys that name all who ran together: a latency from another contest does not count,
+Results are recorded under keys that name all contestants of a run. A latency from another contest does not count,
 because only latencies of the same rounds can be compared.
 """
 

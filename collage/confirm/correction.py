@@ -1,11 +1,11 @@
-"""Residual correction: what partitions cost inside the whole corrects what they cost alone.
+"""Residual correction: the cost of a partition is replaced by its latency inside a running plan.
 
-A partition alone is timed with cold weights, on a machine that may be slower or faster than it was when the one before
-was timed, and without what its neighbours leave in the caches and do to its threads. After a run end to end it is known
-what each partition of that placement took inside it, all in the same minute. Those numbers replace the isolated costs
-of the partitions that took part; all other costs of the same backend are scaled by how much its partitions, taken
-together, cost more or less inside than alone. Then the search is repeated, until it answers with what has been run; and
-once more with each set of backends that share their threads (`collage.search.thread_pools`).
+A partition that is measured alone has cold weights, and its machine may be slower or faster than it was for the
+partition before. What neighbours leave in the caches and do to its threads is missing. An end-to-end run shows the
+latency of each partition inside the plan, all in the same minute. These latencies replace the isolated costs of the
+partitions that took part. All other costs of the same backend are scaled by the ratio of its partitions, taken
+together, inside and alone. Then the search is repeated until it returns a placement that has already been run, and once
+more with each set of backends that share their threads (`collage.search.thread_pools`).
 """
 
 from __future__ import annotations

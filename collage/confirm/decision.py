@@ -1,4 +1,4 @@
-"""Decision: what ships, and why: by costs alone (`settle`), or by what runs end to end (`confirm`)."""
+"""Decision: which plan ships, and why: by costs alone (`settle`), or by end-to-end runs (`confirm`)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""Dial: the predicted error up to which placements are offered, turned until what it finds just keeps the budget.
+"""Dial: the predicted error that placements may have, adjusted until the measured error just keeps the budget.
 
-Errors of operators are measured one by one and added up (`collage.accuracy.errors`); they are not quite independent,
-and how the user's metric follows from them is not known at all. So what the search finds is run on held-out samples,
-and the dial is turned up or down, until what keeps the budget and what does not are close together.
+The predicted error of a placement is a sum of errors of operators, measured one by one (`collage.accuracy.errors`).
+They are not quite independent, and how the user's metric depends on them is unknown, so the prediction is only a guide.
+The placement that the search finds is therefore run on held-out samples. The dial is turned up or down until the best
+placement that keeps the budget and the best one that breaks it are close together.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Finals: what won a race runs on fresh samples beside its challengers and the rivals, until nobody contradicts."""
+"""Finals: the winner of a race runs on fresh samples, beside its challengers and the rivals.
+
+Fresh samples are needed because the samples of the race chose the winner. If another plan wins the final, it replaces
+the winner and another final follows.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Judges: who leaves a race or a final after a round, and when it is over.
+"""Judges: which contestants leave a race or a final after a round, and when it is over.
 
-A plan of more partitions ships only if its lead is beyond doubt (`confirmation.choose`). Where the usual number of
-rounds leaves a lead neither proven nor excluded, those whom it concerns go on.
+A plan of more partitions ships only if its lead is beyond doubt (`confirmation.choose`). If the usual number of rounds
+leaves a lead neither proven nor excluded, the plans that it concerns go on.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Latencies: end-to-end latencies of placements for searchers that go by them, comparable from call to call.
+"""Latencies: end-to-end latencies of placements, comparable from call to call, for searchers that run whole placements.
 
-Placements are timed interleaved with an anchor, the first placement that was ever asked for. The reported latency is
-the anchor's first latency times the median of the ratios of runs that followed each other: a machine that has become
-slower in between has become so for both. The spread is that of the ratio, so the anchor has none. Every latency is
-recorded before the next batch starts.
+Placements are timed interleaved with an anchor, the first placement that was requested. The reported latency is the
+anchor's first latency times the median of the ratios of runs that followed each other. If the machine has become slower
+in between, it has become so for both, and the ratio stays. The spread is that of the ratio, so the anchor has none.
+Every latency is recorded before the next batch starts.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Launch-bound partitions: those whose kernels the device finishes before the host has issued them.
+"""Launch-bound partitions: the device finishes their kernels before the host has issued them.
 
-On an accelerator the host issues one call after another while the device works. Where issuing takes longer than
-running, the device waits, and a network is as fast as the host. A CUDA graph issues many calls at once; larger
-partitions have fewer of them.
+On an accelerator the host issues one call after another while the device works. If issuing takes longer than running,
+the device waits, and the host's speed limits the network. A CUDA graph issues many calls at once; larger partitions
+have fewer calls.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Confirmation on a board: the searched placement and the baselines run there as wholes, and the fastest one ships.
+"""Confirmation on a board: the searched placement and the baselines run there as wholes, and the best one ships.
 
-They are timed in one session, taking turns call by call. No costs are corrected: nothing tells there what a partition
-takes inside the whole. Rivals by their own API are no part of it: a board has TVM's runtime alone.
+They are timed in one session, taking turns call by call, and judged by the rule of every contest. Costs are not
+corrected, because a board cannot time a partition inside the whole. Rivals do not take part, because a board has TVM's
+runtime alone.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""Of placements that costs cannot tell apart, the simplest: what ships when nothing is run end to end.
+"""Ties: of placements that costs cannot tell apart, the simplest one ships, if nothing is run end to end.
 
-A search adds up the costs of hundreds of candidates and takes the least sum, also where it is less by a thousandth.
-Sums of costs are not that exact, sums of predicted costs least of all: the minimum over thousands of candidates has a
-winner's curse. A tie (`Cost.ties`) is a difference inside the intervals, which are wide where costs are predicted,
-or under 2%. It goes to fewer partitions, which are fewer places to be wrong in, and then to the declared preference.
+A search adds up the costs of hundreds of candidates and takes the least sum, even if it is smaller by a thousandth
+only. Sums of costs are not that exact, and sums of predicted costs even less: the minimum over thousands of candidates
+has a winner's curse. A tie (`Cost.ties`) is a difference inside the intervals, which are wide for predicted costs, or
+under 2%. A tie goes to the placement of fewer partitions, because each partition is one more cost that may be wrong,
+and then to the declared preference.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The fastest placement that keeps an error budget: searched by predicted errors, judged by measured ones.
+"""The fastest placement within an error budget: searched by predicted errors, judged by measured ones.
 
-First float32 is searched as without a budget; then less precision is offered where it can matter, placements are judged
-on held-out samples (`collage.confirm.dial`), and those that keep the budget race. Where none does, float32 is decided
-among (`collage.confirm.decision`).
+The search runs first in float32, as without a budget. Then lower precision is offered where it can matter. The
+placements found are judged on held-out samples (`collage.confirm.dial`), and those that keep the budget race. If none
+does, the decision is among float32 placements (`collage.confirm.decision`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""One contestant in a process of its own: an exported model behind `collage.runtime`, or a rival behind its own API.
+"""The program of a contestant's process: an exported model behind `collage.runtime`, or a rival behind its own API.
 
-Started by `collage.deployed.process`, as a `collage.measure.helper`. It answers one request after the other. A compiled
-model is called as its users call it, on arrays as they come; its partitions are watched in a second virtual machine
-that exists only meanwhile.
+`collage.deployed.process` starts it, as a `collage.measure.helper`. It answers one request after the other. A compiled
+model is called as its users call it, on arrays as they come. Its partitions are watched in a second virtual machine,
+which exists only while they are watched.
 """
 
 from __future__ import annotations

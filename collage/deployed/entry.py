@@ -1,4 +1,4 @@
-"""An entry of the contest: a contestant that is loaded when it is needed, checked once, and takes turns."""
+"""Entry: a contestant in a contest. It is loaded when it is needed, checked once, and takes turns."""
 
 from __future__ import annotations
 

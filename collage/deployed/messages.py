@@ -1,4 +1,4 @@
-"""What the tuning process asks of a contestant's process, and what that answers."""
+"""Messages: the requests of the tuning process to a contestant's process, and the answers."""
 
 from __future__ import annotations
 

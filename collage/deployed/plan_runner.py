@@ -1,4 +1,4 @@
-"""PlanRunner: placements of one network, each compiled and exported once, and entered as contestants."""
+"""PlanRunner: compiles and exports each placement of a network once, and enters it as a contestant."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The process of a contestant, seen from the tuning process: started, asked, stopped between requests, ended."""
+"""The tuning process's side of a contestant: starts its process, sends requests, stops it between them."""
 
 from __future__ import annotations
 

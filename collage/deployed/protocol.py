@@ -1,4 +1,4 @@
-"""How whole networks are timed; part of the key of every end-to-end latency."""
+"""EndToEnd: how whole networks are timed. It is part of the key of every end-to-end latency."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A race: contestants take turns in random order, round after round; those that have lost leave."""
+"""Race: contestants take turns in random order, round after round, and contestants that have lost leave."""
 
 from __future__ import annotations
 

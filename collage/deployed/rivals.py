@@ -1,7 +1,7 @@
 """Rivals: engines that run the user's ONNX file through their own Python API, set for latency.
 
-They take part in the contest and cannot ship. They compute in float32, as the plan does. OpenVINO's default is bfloat16
-where the processor has it, at an error of half a percent.
+They take part in the contest and cannot ship. They compute in float32, as the plan does. OpenVINO's own default is
+bfloat16 if the processor has it, at an error of half a percent.
 """
 
 from __future__ import annotations

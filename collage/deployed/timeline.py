@@ -1,4 +1,4 @@
-"""The timeline of one call of a placement: when each of its partitions begins and ends, and what else is called."""
+"""Timeline of one call of a placement: when each partition begins and ends, and the other calls between them."""
 
 from __future__ import annotations
 
