@@ -1,1 +1,1 @@
-"""Building, checking and timing candidates and whole plans, in worker processes."""
+"""Measuring: candidates are built, checked and timed in worker processes, here, in a cluster or on a board."""

@@ -1,9 +1,9 @@
-"""One candidate, alone, ready to be loaded and timed.
+"""Artifact: one candidate, alone, ready to be loaded and timed.
 
-A candidate that becomes a blob (graph style, and most of library style) is its blob in a file and a small library that
-calls it through the VM; a native one is its kernel in a library, with the weights handed in as arguments, and with the
-blobs of libraries that it calls; any other is the whole exported model. So no weights travel through the compiler, and
-what is timed is the kernel, or the blob, that will ship.
+Its form follows the style of the backend. A candidate that becomes a blob (graph style, and most of library style) is
+its blob in a file and a small library that calls it through the VM. A native candidate is its kernel in a library, with
+its weights as arguments, and with the blobs of libraries that it calls. Any other is the whole exported model. No
+weights travel through the compiler, and the kernel or blob that is timed is the one that will ship.
 """
 
 from __future__ import annotations

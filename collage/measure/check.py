@@ -1,4 +1,4 @@
-"""Correct before fast: whether a candidate's outputs are those of the reference (Invariant 4 of the architecture)."""
+"""Check: whether a candidate's outputs equal those of the reference (correct before fast, Invariant 4)."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
 """Clock: how a loaded artifact is timed on a kind of device.
 
-`HostClock` reads the clock of the CPU. `DeviceClock` records events on the accelerator's stream: kernels run there
-while the host is already elsewhere. To keep what the host takes for a launch out of a kernel's time, so much is queued
-before a run that the host has issued all of its launches before the first of them begins: the same writes that empty
-the last-level cache. A whole network is timed without that, as it will run. A candidate that may be captured is timed
-as replays of a graph, as its kernels run in a plan, and less what an empty graph takes.
+`HostClock` reads the clock of the CPU. `DeviceClock` records events on the accelerator's stream, because kernels run
+there while the host is already elsewhere. The host's time for a launch must not count as a kernel's. So before a run
+enough work is queued that the host has issued all launches of the run before the first of them begins: the same writes
+that empty the last-level cache. A whole network is timed without that, as it will run. A candidate that may be captured
+is timed as replays of a graph, as its kernels run in a plan, less the time of an empty graph.
 
-A GPU lowers its clock when it is hot, or idle, or shares its power budget: the same kernel then takes longer. NVML
-reports the frequency (package nvidia-ml-py); without it only the spread of the samples is judged.
+A GPU lowers its clock when it is hot, or idle, or shares its power budget, and the same kernel then takes longer. NVML
+reports the frequency (package nvidia-ml-py). Without it only the spread of the samples is judged.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The compiling process: calls functions that compile, one at a time, and says what they return or raise.
+"""The compiling process: calls functions that compile, one at a time, and reports what they return or raise.
 
-Started by `collage.measure.pool`, as a `collage.measure.helper`. It ends when it has had nothing to do for long.
+`collage.measure.pool` starts it, as a `collage.measure.helper`. It ends when it has been idle for long.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the machine was like while something was timed: other processes, a hypervisor, a slower clock.
+"""Conditions: the state of the machine while something was timed: other processes, a hypervisor, a slower clock.
 
     watch = Watch()
     with watch:
@@ -6,8 +6,9 @@
     if watch.conditions.disturbed:
         ...  # take them again
 
-The load average reacts within a minute, samples take milliseconds. So the time that processors were not idle is read
-around the samples, and what we used ourselves is taken off. Linux only; elsewhere nothing is ever disturbed.
+The load average reacts within a minute, but samples take milliseconds. So the time in which processors were not idle is
+read around the samples, and the time that this process used itself is taken off. Linux only; elsewhere nothing is ever
+disturbed.
 """
 
 from __future__ import annotations

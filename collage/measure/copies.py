@@ -1,8 +1,8 @@
 """Copy costs: the time to copy a tensor from one device to another, measured for every ordered pair.
 
-A copy takes what it takes in the virtual machine: new memory on the other device, and the transfer, waited for. Sizes
-are those of `collage.measure.transitions`; each size's latency is the median of its samples. It takes a few
-milliseconds, so it is measured anew for every search.
+A copy is timed as the virtual machine makes it: it allocates memory on the other device, transfers, and waits. Sizes
+are those of `collage.measure.transitions`. The latency of a size is the median of its samples. Measuring takes a few
+milliseconds, so it is done anew for every search.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Events on the device's stream, and what measuring queues there: the Python side of `device_clock.cc`."""
+"""Events and queued writes on the device's stream: the Python side of `device_clock.cc`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""What a GPU says of itself while it is timed, by NVML (package nvidia-ml-py): clock, power, and why the clock is low.
+"""State of a GPU while it is timed, as NVML reports it (package nvidia-ml-py): clock, power, why the clock is low.
 
-A GPU lowers its clock when it is hot, or idle, or shares its power budget; a latency without these is not comparable.
+A GPU lowers its clock when it is hot, or idle, or shares its power budget, so a latency without these numbers cannot be
+compared.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Whether the candidate or the machine is to blame for a failure.
+"""Faults: whether the candidate or the machine is to blame for a failure.
 
 A candidate that does not compile, gives wrong numbers, or crashes twice in a fresh process each is Invalid, and stays
-so. What a machine without space or memory, a lost process or a busy processor made fail is tried again, and is Unknown
-when that fails, too: it says nothing about the candidate.
+so. A failure from a lack of space or memory, a lost process or a busy processor is the machine's. It is tried again,
+and if that fails, too, the candidate is Unknown: the failure says nothing about it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Messages between processes of ours, over a pipe: pickled, each framed by its length."""
+"""Framing: messages between processes of Collage, over a pipe: pickled, each framed by its length."""
 
 from __future__ import annotations
 

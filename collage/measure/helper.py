@@ -1,9 +1,9 @@
-"""Processes that work for another one of ours: they end with it, and come up without PyTorch.
+"""Helper processes: they work for another process of Collage, end with it, and start without PyTorch.
 
     python -m collage.measure.helper PARENT MODULE [ARGUMENT ...]      # as `command` writes it
 
-A process that only compiles or times has no use for PyTorch. And a process in a session of its own outlives a parent
-that is killed: a kernel that hangs would stay on the device.
+A process that only compiles or times has no use for PyTorch. A process in a session of its own would outlive a parent
+that is killed, and a kernel that hangs would stay on the device; a helper does not.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""HelperProcess: the side of the tuning process of a process that works for it (`collage.measure.helper`).
+"""HelperProcess: how the tuning process starts, asks and ends a helper (`collage.measure.helper`).
 
-A compiler or a kernel may hang in native code, where no alarm reaches Python: the only limit that holds is one after
-which the process is killed, with all that it has started and its temporary files.
+A compiler or a kernel may hang in native code, where no alarm reaches Python. The only limit that holds is to kill the
+process, with all that it has started and its temporary files.
 """
 
 from __future__ import annotations

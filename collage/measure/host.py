@@ -1,4 +1,4 @@
-"""Which host something was measured on, without its name: records of one fingerprint may come from many machines."""
+"""Host: a digest that tells hosts apart without their names, because many machines may have one fingerprint."""
 
 from __future__ import annotations
 

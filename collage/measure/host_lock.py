@@ -1,7 +1,7 @@
-"""The lock of the host: of all tuning runs on it, of whatever user and database, one at a time takes samples.
+"""The lock of the host: of all tuning runs on it, of any user and database, one at a time takes samples.
 
-A lock of the operating system (`flock`) on an empty file that everybody may open. It ends with the process that holds
-it, however that ends.
+It is a lock of the operating system (`flock`) on an empty file that everybody may open. It ends with the process that
+holds it, however that ends.
 """
 
 from __future__ import annotations

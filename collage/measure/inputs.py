@@ -1,4 +1,4 @@
-"""Legal random inputs: integers that index something stay inside of it, and are not all zero."""
+"""Legal random inputs: integers that index something stay within bounds, and are not all zero."""
 
 from __future__ import annotations
 

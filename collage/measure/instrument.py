@@ -1,4 +1,4 @@
-"""The stopwatch inside the virtual machine, and emptying the caches: the Python side of `instrument.cc`."""
+"""The stopwatch inside the virtual machine, and the emptying of caches: the Python side of `instrument.cc`."""
 
 from __future__ import annotations
 

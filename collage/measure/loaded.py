@@ -1,4 +1,4 @@
-"""An artifact in the timing process: loaded, fed, checked, timed once."""
+"""Loaded: an artifact in the timing process: loaded, given inputs, checked, timed once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an opaque node computes, by ONNX Runtime without any optimisation: for reference values."""
+"""Reference values of opaque nodes, from ONNX Runtime without any optimisation."""
 
 from __future__ import annotations
 

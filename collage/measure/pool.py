@@ -1,7 +1,7 @@
 """Pool: compiling processes, each of which calls one function at a time (`collage.measure.compiler`).
 
-What takes too long is killed, with its process. What a process was at that died is called again in a fresh one, and so
-is what the machine is to blame for (`collage.measure.faults`).
+A call that takes too long is killed, with its process. If a process dies, or a machine is to blame for a failure
+(`collage.measure.faults`), the call is repeated in a fresh process.
 """
 
 from __future__ import annotations

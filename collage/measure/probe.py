@@ -1,12 +1,12 @@
 """Probes: one small operator on one backend, for measurements that every backend takes part in.
 
-Run right before a candidate, the probe of its backend wakes the threads that the candidate will use, as the partition
-before it would in a network: threads that sleep take a tenth of a millisecond and more to wake up on a virtual machine,
-which is longer than many a partition runs. Run one after the other, the probes of two backends show what a transition
-costs (`collage.measure.transitions`), so every probe gives a tensor of the shape that it takes.
+A probe runs right before a candidate and wakes the threads that the candidate will use, as the partition before it
+would in a network. Threads that sleep take a tenth of a millisecond and more to wake up on a virtual machine, longer
+than many a partition runs. Two probes in sequence show what a transition between their backends costs
+(`collage.measure.transitions`), so every probe gives a tensor of the shape that it takes.
 
-A backend's own rule says what of a probe's network it takes, so that library patterns are labelled as in any other
-candidate. Backends differ in what they take: each gets the first network of a short list of which its rule takes all.
+A backend's own rule picks the candidates of a probe's network, so that library patterns are labelled as in any other
+candidate. Backends differ in what they take: each gets the first network of a short list that its rule takes whole.
 """
 
 from __future__ import annotations

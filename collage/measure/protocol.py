@@ -1,4 +1,4 @@
-"""Protocol: how a latency is taken. It is part of every record's key: another protocol, another number."""
+"""Protocol: how a latency is taken. It is part of every record's key, because another protocol gives another number."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Reference values: what every node of a network holds in one run, computed by TVM operator by operator.
+"""Reference values: the value of every node of a network in one run, computed by TVM operator by operator.
 
-They are the inputs on which candidates run, real activations with legal indices, and the outputs that a correct
-candidate gives (Invariant 4 of the architecture). No exporter and no fusion is involved. A network in float16 is
-computed in float32 from the same weights and inputs, and every value is rounded once; where a reference is
-uncertain, everything is computed in float64, if TVM can.
+Candidates run on these values as inputs, real activations with legal indices, and are correct if they give these values
+as outputs (Invariant 4 of the architecture). No exporter and no fusion is involved. A network in float16 is computed in
+float32 from the same weights and inputs, and every value is rounded once. Where a reference is uncertain, everything is
+computed in float64, if TVM can.
 """
 
 from __future__ import annotations

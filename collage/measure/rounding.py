@@ -1,5 +1,6 @@
-"""What quantisation does to a result: engines round where a number lies between two steps in one way or the other, and
-a network goes on with it.
+"""Rounding of quantised values: a number between two steps goes to either, depending on the engine.
+
+The rest of the network goes on with the chosen step, so correct results of two engines may differ.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Runner: keeps one timing process alive and survives what happens in it (Invariant 5 of the architecture).
+"""Runner: keeps one timing process alive and survives its failures (Invariant 5 of the architecture).
 
-An artifact that hangs, crashes or is killed costs one process; the others of its job are timed again in the next one,
-and it is tried again alone where it may not be to blame (`collage.measure.faults`). After MetaSchedule's Runner
-(tvm/s_tir/meta_schedule/runner) and Kernel Tuner's runners.
+An artifact that hangs, crashes or is killed costs one process. The other artifacts of its job are timed again in the
+next process, and it is tried again alone if it may not be to blame (`collage.measure.faults`). After MetaSchedule's
+Runner (tvm/s_tir/meta_schedule/runner) and Kernel Tuner's runners.
 """
 
 from __future__ import annotations

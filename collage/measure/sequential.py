@@ -1,17 +1,17 @@
-"""A race of whole networks in rounds: intervals of ratios, and who leaves when.
+"""A race of whole networks in rounds: intervals of latency ratios, and which contestants leave when.
 
 In each round every contestant that is still in the race runs alone for a slice; the median of the slice is its latency
-of the round. What slows a whole round cancels in the ratio of two contestants. The log-ratios that remain resemble
-their neighbours, because a busy neighbour process stays for several rounds. They are modelled as an autoregressive
-process of order 1 around mu. Few rounds do not tell its correlation, and point estimates of it are biased downwards
-(M. H. Quenouille, *Biometrika* 43, 1956), so the posterior of mu is averaged over the correlation; for a given one it
-is a Student t distribution around the generalised least squares estimate (A. Zellner and G. C. Tiao, *Bayesian Analysis
-of the Regression Model with Autocorrelated Errors*, JASA 59, 1964). The correlation is the machine's: all contestants
-of a race together tell it.
+of the round. A disturbance of a whole round cancels in the ratio of two contestants. The log-ratios that remain
+resemble their neighbours, because a busy neighbour process stays for several rounds. They are modelled as an
+autoregressive process of order 1 around mu. Its correlation cannot be told from few rounds, and point estimates of it
+are biased downwards (M. H. Quenouille, *Biometrika* 43, 1956), so the posterior of mu is averaged over the correlation.
+For a given correlation it is a Student t distribution around the generalised least squares estimate (A. Zellner and G.
+C. Tiao, *Bayesian Analysis of the Regression Model with Autocorrelated Errors*, JASA 59, 1964). The correlation is a
+property of the machine, so all contestants of a race together determine it.
 
-A race may be stopped after every round. It is judged at looks at geometric distances; each has its share of `alpha`
-(K. K. G. Lan and D. L. DeMets, *Discrete Sequential Boundaries for Clinical Trials*, Biometrika 70, 1983). The leader
-is the best so far, a selection among all ordered pairs, so `alpha` is divided by their number.
+A race may be stopped after every round. It is judged at looks at geometric distances; each has its share of `alpha` (K.
+K. G. Lan and D. L. DeMets, *Discrete Sequential Boundaries for Clinical Trials*, Biometrika 70, 1983). The leader is
+the best so far, a selection among all ordered pairs, so `alpha` is divided by their number.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Transition costs: the time to leave a partition of one backend and enter one of another, measured per ordered pair.
 
-The probe of the consumer b is timed on what the probe of the producer a has just given, and on what its own has. The
-transition a to b is the difference: threads of another pool that have to be woken, those of a that still run down, and
-a tensor that lies in the caches of other cores. It is taken for tensors of several sizes, interleaved over all
-producers, with the protocol of `collage.measure.protocol.transition_protocol`. The records hold the latencies of the
-consumer, which are what was measured; differences, and their sign, come from them.
+The probe of the consumer b is timed in two cases: on the result of the probe of the producer a, and on the result of
+its own. The transition from a to b is the difference. It has three causes: threads of another pool have to be woken,
+those of a still run down, and the tensor lies in the caches of other cores. It is measured for tensors of several
+sizes, interleaved over all producers, with the protocol of `collage.measure.protocol.transition_protocol`. The records
+hold the latencies of the consumer, which are what was measured; differences, and their sign, are computed from them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A compiled network watched call by call: what each partition takes inside the whole."""
+"""Watching: a compiled network is timed call by call, so that each partition has its latency inside the whole."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Workers: who builds candidates and times them.
+"""Workers: the processes that build candidates and time them.
 
-There are those of this host, which are processes of ours (`LocalWorkers`), those of a cluster
-(`collage.measure.fleet`), and boards (`collage.measure.boards`). Who measures sees no more of them than this.
+There are three kinds: processes on this host (`LocalWorkers`), workers of a cluster (`collage.measure.fleet`), and
+boards (`collage.measure.boards`). The code that measures uses this interface alone.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""From candidates to workloads, what an estimator sees of a candidate, and their costs; no modules are extracted.
+"""Workloads: descriptions of candidates, from which estimators compute costs, without extracting Relax modules.
 
-A network has thousands of candidates and few different ones. Their structure is put together from descriptions of
-the nodes, which are made once; a module is extracted only for those that have to be built.
+A network has thousands of candidates and few different ones. Their descriptions are put together from descriptions of
+the nodes, which are made once. A module is extracted only for candidates that have to be built.
 """
 
 from __future__ import annotations

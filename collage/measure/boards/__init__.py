@@ -1,8 +1,8 @@
 """A board: candidates are compiled for it here, and timed on it through TVM's RPC tracker (docs/SCALE.md).
 
-The board runs TVM's RPC server, and nothing of ours. So it runs what needs TVM's runtime alone: native candidates. The
-tracker says where a board is (`tracker`), what it is like is asked of itself (`files`, `identity`), and one process of
-this host speaks with it (`bench`), which the tuning process ends where there is no answer (`board`).
+The board runs TVM's RPC server and nothing of Collage, so it runs candidates that need TVM's runtime alone: native
+ones. The tracker tells where a board is (`tracker`). The board itself is asked what it is like (`files`, `identity`).
+One process of this host speaks with the board (`bench`), and the tuning process ends it if no answer comes (`board`).
 """
 
 from collage.measure.boards.board import Board, board_at

@@ -1,4 +1,4 @@
-"""The address of boards: where their tracker is, and the key that they have there."""
+"""Address of boards: the host and port of their tracker, and the key that they have there."""
 
 from __future__ import annotations
 

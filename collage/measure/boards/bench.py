@@ -1,8 +1,9 @@
 """The process that speaks with a board: uploads artifacts, checks them there, and times them interleaved (A B A B).
 
-Started by `collage.measure.boards.board`, as a `collage.measure.helper`. TVM's RPC waits for a board without a limit:
-before each stage that may hang this process reports the artifact, and the tuning process ends it where nothing follows.
-A session ends with its job: the board is free between jobs, and what a candidate has broken there is gone.
+`collage.measure.boards.board` starts it, as a `collage.measure.helper`. TVM's RPC waits for a board without a limit.
+Before each stage that may hang, this process therefore reports the artifact, and the tuning process ends it if nothing
+follows. A session with a board ends with its job: the board is free between jobs, and whatever a candidate has broken
+there is gone.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Board: who builds for a board and times on it, as who measures sees them."""
+"""Board: the workers for a board. They build on this host and time on the board."""
 
 from __future__ import annotations
 

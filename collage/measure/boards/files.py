@@ -1,8 +1,8 @@
 """Files of a board, read by a kernel that is compiled for it.
 
-TVM's RPC server copies files of its own folder only, and takes those of `/proc` for empty. But a kernel may call what
-its process has: `uname`, and C's functions on files. So a board needs nothing but TVM's runtime to say what it is; and
-that the kernel runs shows that the target is the board's.
+TVM's RPC server copies files of its own folder only, and takes those of `/proc` for empty. But a kernel may call the
+functions of its process: `uname`, and C's functions on files. A board therefore needs nothing but TVM's runtime to say
+what it is. If the kernel runs, the target is also shown to be the board's.
 """
 
 from __future__ import annotations

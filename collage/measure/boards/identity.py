@@ -1,4 +1,4 @@
-"""What a board is: its processor, and the TVM that runs on it; part of the keys of what is timed there."""
+"""Identity of a board: its processor, and the TVM that runs on it. Both are part of the keys of records from it."""
 
 from __future__ import annotations
 

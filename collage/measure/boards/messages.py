@@ -1,4 +1,4 @@
-"""What the tuning process tells and asks the process that speaks with a board, besides jobs (`collage.measure.job`)."""
+"""Messages to the process that speaks with a board, besides jobs (`collage.measure.job`), and its answers."""
 
 from __future__ import annotations
 

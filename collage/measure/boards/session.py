@@ -1,4 +1,4 @@
-"""A session with a board: lent by the tracker for one job, given back after it."""
+"""Session with a board: the tracker lends the board for one job, and gets it back after it."""
 
 from __future__ import annotations
 

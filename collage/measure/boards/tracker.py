@@ -1,7 +1,7 @@
-"""What is asked of the tracker of TVM's RPC: which boards there are, and to lend one.
+"""Requests to the tracker of TVM's RPC: list the boards, and lend one.
 
-TVM's own client (`tvm.rpc.TrackerSession`) waits for answers without a limit, and asks again for a minute where nobody
-listens. The messages are its own (`tvm.rpc.tracker`): JSON, each framed by its length.
+TVM's own client (`tvm.rpc.TrackerSession`) waits for answers without a limit, and asks again for a minute if nobody
+listens. The messages here are those of the tracker (`tvm.rpc.tracker`): JSON, each framed by its length.
 """
 
 from __future__ import annotations

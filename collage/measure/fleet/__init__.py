@@ -1,8 +1,8 @@
 """A fleet: candidates are built and timed by the workers of a Dask cluster (docs/SCALE.md).
 
-A worker is asked only if it is like this machine (`identity`). What it needs travels with the question (`parcel`), and
-runs there (`remote`). A worker that dies, hangs or is cut off loses what it was asked to another one (`dispatch`), and
-one whose canary drifts from the others' is not asked to time any more (`drift`).
+Only workers that are like this machine get jobs (`identity`). All that a job needs travels with it (`parcel`), and runs
+there (`remote`). If a worker dies, hangs or is cut off, its jobs go to another one (`dispatch`). A worker whose canary
+drifts from the others' gets no more timing jobs (`drift`).
 """
 
 from collage.measure.fleet.fleet import Fleet, workers_at

@@ -1,7 +1,7 @@
-"""Cluster: the workers of a Dask scheduler that are like this machine, and what was found wrong with others.
+"""Cluster: the workers of a Dask scheduler that are like this machine, and the reasons why others are left out.
 
-Dask gives the transport, with TLS where it is configured so, the life signs of workers, and their resources. Which
-worker is asked what is decided here (`collage.measure.fleet.dispatch`). A scheduler that is lost is looked for again.
+Dask gives the transport, with TLS where it is configured, the life signs of workers, and their resources. Which worker
+gets which job is decided here (`collage.measure.fleet.dispatch`). If the scheduler is lost, it is looked for again.
 """
 
 from __future__ import annotations

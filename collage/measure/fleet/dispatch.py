@@ -1,13 +1,12 @@
-"""Dispatch: who is asked what, and what becomes of it where a worker is lost.
+"""Dispatch: which worker gets which job, and what happens to a job whose worker is lost.
 
-Each question is lent to one worker at a time: a lease. It ends with the answer, or with the worker: one that has died,
-is not heard any more or is refused loses its leases, and the questions go to others. An answer that comes after its
-lease has ended counts for nothing, so nothing is answered twice.
+Each job is lent to one worker at a time: a lease. The lease ends with the answer, or with the worker: a worker that has
+died, is not heard any more or is refused loses its leases, and the jobs go to others. An answer that comes after its
+lease has ended is ignored, so no job is answered twice.
 
-A question that ends its workers is not asked for ever: it says nothing about what was asked, only that it could not be.
-Workers die for reasons of their own, too, and then it is no question's doing. So a loss is held against a question only
-if its worker had no other one, and no other worker was gone while it was asked. What was lost twice has a worker for
-itself.
+A job that ends its workers is not sent for ever; it is then Unknown, because nothing was learned about the candidate.
+Workers also die for reasons of their own. So a loss counts against a job only if the worker had no other job, and no
+other worker was gone meanwhile. A job that was lost twice gets a worker for itself.
 """
 
 from __future__ import annotations

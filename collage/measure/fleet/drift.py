@@ -1,8 +1,8 @@
-"""Drift: machines of one fingerprint take the same time for the same arithmetic; one that does not is not like them.
+"""Drift: a machine takes longer for a fixed piece of arithmetic than others of the same fingerprint.
 
-Its clock may be lowered, for heat or by an administrator, or a neighbour may hold its processors. Before and after
-each job a worker times the canary of `collage.measure.conditions`; the faster of both counts, and of each worker the
-median of the last few. It is compared with the median of the others: with two workers the slower one drifts.
+Its clock may be lowered, for heat or by an administrator, or a neighbour may hold its processors. Before and after each
+job a worker times the canary of `collage.measure.conditions`. The faster of both counts, and of each worker the median
+of the last few. It is compared with the median of the others: with two workers the slower one drifts.
 """
 
 from __future__ import annotations

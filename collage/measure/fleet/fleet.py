@@ -1,4 +1,4 @@
-"""Fleet: the workers of a cluster, as who measures sees them; and this host, where the cluster is lost."""
+"""Fleet: the workers of a cluster behind the interface of `Workers`; this host takes over if the cluster is lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Identity: all that has to be alike on two machines, so that what one measures counts for the other.
+"""Identity: everything that has to be equal on two machines, so that a measurement on one counts for the other.
 
 Records of both then have one key: the fingerprint of the device, the versions of TVM and of the libraries behind the
 backends, and the code that builds candidates (`collage.records.key`).

@@ -1,7 +1,7 @@
 """Parcel: a job with the files that it names, to be sent to another host.
 
-Files go by a digest of their content. What several jobs have in common, such as the warm-up of a backend, lies in one
-place there, and the timing process loads it once.
+Files are named by a digest of their content. Files that several jobs share, such as the warm-up of a backend, are
+stored once on the other host, and the timing process loads them once.
 """
 
 from __future__ import annotations

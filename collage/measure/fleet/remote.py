@@ -1,4 +1,4 @@
-"""What runs in the workers of a cluster: each function is called there with what travelled to it, and nothing else."""
+"""The functions that run in the workers of a cluster. Each gets all that it needs as arguments."""
 
 from __future__ import annotations
 
