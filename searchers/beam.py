@@ -2,14 +2,14 @@
 
 The exact search (`searchers.dijkstra`) may need exponentially many states where many branches run side by side. A beam
 keeps at most `width` of them per layer (Lowerre, *The Harpy Speech Recognition System*, 1976), so its time grows
-linearly with the network whatever its shape. All else is shared with `DijkstraSearcher`: objective, ties, unknown
-costs, notes. What the beam cut off gives a lower bound on every cover, so the answer says how far from the optimum it
-may be; where nothing had to be cut, or the bound reaches the cover's value, the answer is optimal.
+linearly with the network, whatever its shape. All else is shared with `DijkstraSearcher`: objective, ties, unknown
+costs, notes. The partial covers that the beam cut off give a lower bound on every cover, so the answer says how far
+from the optimum it may be. If no cut was needed, or the bound reaches the cover's value, the answer is optimal.
 
-States are ranked by cost so far plus the lower bound of the rest, as in A*. With `look_ahead` = k, where a layer is
-cut, they are ranked by the least value of this kind that they can reach in k further moves, over all such moves: a
-tighter lower bound on what follows from them, which is what the proven gap rests on, and a state that k moves cannot
-continue is dropped as the dead end that it is.
+States are ranked by cost so far plus the lower bound of the rest, as in A*. With `look_ahead` = k, the states of a
+layer that is cut are ranked by the least value of this kind that they can reach in k further moves, over all such
+moves. That is a tighter lower bound on the covers that follow from a state, and the proven gap rests on it. A state
+that k moves cannot continue is dropped as a dead end.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """DijkstraSearcher: the cover of least cost, exactly, by shortest path over covered sets (RFC 0062, phase 3).
 
 The method is in `searchers.cover_search.layered_search`; this module turns a `SearchProblem` into moves and the path
-found into a `Partitioning`. With a budget, what is returned may not be optimal, and then it says how far from the
-optimum it may be.
+found into a `Partitioning`. A search that reaches its limit returns a cover that may not be optimal, and states how far
+from the optimum it may be.
 
-Where costs are expensive, `costing="lazy"` asks only for those that may still matter (`searchers.lazy.costing`).
+If costs are expensive to obtain, `costing="lazy"` asks only for those that may still matter (`searchers.lazy.costing`).
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """EvolutionarySearcher: the second level of the PACT'22 paper (section 4.3), over every group and every backend.
 
-Additive costs leave out what partitions do to each other: caches, thread pools, what a compiler fuses across them. So
-whole placements are run, and bred from those that run fast. Individuals are genomes (`searchers.evolution.genome`) that
-decode to legal covers (`searchers.evolution.cover_finder`); evolution starts from the covers that it has to beat
-(`searchers.evolution.initial_covers`), the first of which, Dijkstra's, keeps every tie. The quickest few then run once
-more against the best initial cover and Dijkstra's: the least of many noisy latencies is too small (the winner's curse).
+Additive costs leave out how partitions affect each other: caches, thread pools, what a compiler fuses across them. So
+whole placements are run, and new ones are bred from those that run fast. Individuals are genomes
+(`searchers.evolution.genome`), which decode to legal covers (`searchers.evolution.cover_finder`). Evolution starts from
+the covers that it has to beat (`searchers.evolution.initial_covers`), the first of which, Dijkstra's, wins every tie.
+The quickest few then run once more against the best initial cover and Dijkstra's: the least of many noisy latencies is
+too small (the winner's curse).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""GreedySearcher: the cheapest candidate first, as a baseline, and as the model for searchers of your own."""
+"""GreedySearcher: the cheapest candidate first. It is a baseline, and the example for other searchers."""
 
 from __future__ import annotations
 

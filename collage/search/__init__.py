@@ -1,4 +1,7 @@
-"""What a searcher may know; coalescing, single-backend partitionings and thread pools around it."""
+"""The search problem that a searcher is given, and what goes on around searchers.
+
+That is coalescing, the baselines on single backends, and the backends that share a thread pool.
+"""
 
 from collage.search.partitioning import Partitioning, execution_order
 from collage.search.problem import SearchProblem

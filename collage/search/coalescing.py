@@ -1,12 +1,12 @@
-"""Coalescing: neighbouring partitions of one backend, joined, as new candidates.
+"""Coalescing: neighbouring partitions of one backend are joined, as new candidates.
 
-The rules cannot list every union of what a backend takes; a search shows which unions matter: those of partitions
-that it put side by side. Their latency is not the sum of the parts', so a union is only *proposed* here. It is costed
-and searched like any candidate; searching and coalescing alternate until nothing new is proposed.
+The rules cannot list every union of what a backend takes. A search shows which unions matter: those of partitions that
+it put side by side. The latency of a union is not the sum of its parts', so a union is only *proposed* here. It is
+costed and searched like any candidate. Searching and coalescing alternate until nothing new is proposed.
 
-What is legal is read off the quotient graph, whose nodes are the chosen candidates: a set of them can be replaced by
-its union exactly when no path in the quotient leaves the set and re-enters it. Then the cover stays acyclic, and the
-union is convex. What the backend allows is read off its own tree of rules.
+The quotient graph, whose nodes are the chosen candidates, shows which unions are legal: a set of candidates can be
+replaced by its union exactly when no path in the quotient leaves the set and re-enters it. Then the cover stays
+acyclic, and the union is convex. The backend's own tree of rules shows which unions the backend allows.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Crossings: what it costs that values pass from one device to another.
+"""Crossings: the cost of values that pass from one device to another.
 
 Every partition runs on the device of its backend. A value that is read on another device is copied there, once per
-value and device, however many partitions read it. Inputs lie, and results end, at *home*. A node on the host lies at
-home if it is a result, else where the first value that it reads lies. Constants lie wherever they are read.
-`collage.compile.copies` places copies by the same rules.
+value and device, however many partitions read it. Inputs and results of the network are at *home*, the first device. A
+node on the host is at home if it is a result; otherwise it is where the first value that it reads is. Constants are
+wherever they are read. `collage.compile.copies` places copies by the same rules.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Hand-overs: which tensors of a cover pass from a partition of one backend to one of another.
+"""Hand-overs: the tensors of a cover that pass from a partition of one backend to one of another.
 
-Transitions are charged by them: a latency for every ordered pair of neighbouring partitions, and a share for every
-byte of the tensors that the consumer reads of the producer, each tensor once. A node on the host runs on no backend: it
-hands on what it reads. So it is a producer in the place of every partition that it reads, and of what these hand on if
-they are on the host, too; reading is free for it.
+Transitions are charged by them: a latency for every ordered pair of neighbouring partitions, and a share for every byte
+of the tensors that the consumer reads from the producer, each tensor once. A node on the host runs on no backend and
+hands on what it reads. So its readers are charged for the partitions that it reads, and for those that nodes on the
+host before it read. Reading is free for the node itself.
 """
 
 from __future__ import annotations

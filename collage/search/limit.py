@@ -1,4 +1,4 @@
-"""Limit: a sum over the candidates of a cover, beside their cost, that is not to be exceeded; and what was found so."""
+"""Limit: a bound on a second sum over a cover's candidates, beside cost; and the result of such a search."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Partitioning: what a searcher answers with, and the order in which its partitions can run."""
+"""Partitioning: the answer of a searcher, and the order in which its partitions can run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Phase 3 of RFC 0062: search and coalesce in alternation; and the placements that the answer is compared with."""
+"""Phase 3 of RFC 0062: search and coalescing in alternation, and the baselines that the answer is compared with."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""SearchProblem: all that a searcher may know (RFC 0062, phase 3).
+"""SearchProblem: everything that a searcher may know (RFC 0062, phase 3).
 
 A frozen view: graph, candidates, their costs and transitions, latencies of whole placements, priorities, budget and
-random numbers. Costs and latencies are lazy and memoised: what is not asked for is not measured.
+random numbers. Costs and latencies are computed on request and memoised, so a cost that is not requested is not
+measured.
 """
 
 from __future__ import annotations

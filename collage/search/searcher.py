@@ -1,4 +1,4 @@
-"""Searcher: what a plug-in of the group `collage.searchers` inherits from (RFC 0062, phase 3).
+"""Searcher: the base class of plug-ins of the group `collage.searchers` (RFC 0062, phase 3).
 
     class Greedy(Searcher):
         def search(self, problem):

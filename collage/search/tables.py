@@ -1,6 +1,6 @@
 """CostTable and LatencyTable: the memoised numbers behind a search problem.
 
-Whoever poses the problem owns them. The view that a searcher is given (`SearchProblem`) reads through them, so several
+They belong to the code that poses the problem. A searcher reads them through its view (`SearchProblem`), so several
 problems over other candidates of one network share what has been estimated and measured.
 """
 

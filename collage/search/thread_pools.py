@@ -1,9 +1,8 @@
-"""Which backends run on the same threads.
+"""Thread pools: which backends run on the same threads.
 
-Every engine has its own pool of threads, and the threads of a pool that was just used stay awake and delay the next
-pool's (docs/RESULTS.md, "Thread pools"). A partition therefore costs more between partitions of another pool than
-beside those of its own, which no sum of costs contains. So placements that stay in one pool are searched as well, and
-run.
+Every engine has its own pool of threads. The threads of a pool that was just used stay awake and delay the next pool's
+(docs/RESULTS.md, "Thread pools"). A partition therefore costs more between partitions of another pool than beside those
+of its own, and a sum of costs cannot express that. So placements that stay in one pool are searched as well, and run.
 """
 
 from __future__ import annotations

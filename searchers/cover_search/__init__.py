@@ -1,1 +1,1 @@
-"""Shortest path over covered sets: what `dijkstra` and `beam` share."""
+"""Shortest path over covered sets: the search that `dijkstra` and `beam` share."""

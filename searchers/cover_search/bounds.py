@@ -1,9 +1,9 @@
 """Lower bounds: a share of the cost for every node, such that no candidate costs less than the shares of its nodes.
 
-Such shares are a feasible dual solution of the set-partitioning problem, so their sum is a lower bound on every cover,
-and what a candidate costs beyond its nodes' shares (its *reduced* cost, never negative) is how much choosing it moves a
-cover away from that bound. Searching by reduced costs is A* with this bound as heuristic. Acyclicity and transitions
-only make covers dearer, so leaving them out keeps the bound valid.
+Such shares are a feasible dual solution of the set-partitioning problem, so their sum is a lower bound on every cover.
+The cost of a candidate beyond its nodes' shares is its *reduced* cost. It is never negative, and choosing the candidate
+moves a cover away from the bound by that much. Searching by reduced costs is A* with this bound as heuristic.
+Acyclicity and transitions only make covers dearer, so leaving them out keeps the bound valid.
 """
 
 from __future__ import annotations

@@ -1,21 +1,21 @@
-"""Edge potentials: shares of the cost for every node that leave room for what transitions cost.
+"""Edge potentials: shares of the cost for every node that leave room for the cost of transitions.
 
-Let every value that flows from a node u to a node v charge the partition of u some amount that depends on that
-partition's backend a, the edge's *potential* for a, and the partition of v the least that is then left of the
-transition, over all a. Whatever the potentials, a cover is charged no more than it pays in transitions, so shares
+Take any value that flows from a node u to a node v. It charges the partition of u an amount that depends on that
+partition's backend a: the edge's *potential* for a. It charges the partition of v the least, over all a, that is then
+left of the transition. Whatever the potentials, a cover is charged no more than it pays in transitions, so shares
 (`searchers.cover_search.bounds`) under weights that include the charges are a lower bound on every cover with its
 transitions. They are a feasible dual solution of the linear program in which every edge has a pair of backends;
 acyclicity is left out.
 
-The potentials come from sweeps over the nodes, forth and back. Each evens out what the backends cost up to a node, by
-passing the differences on along its edges. That is sequential tree-reweighted message passing (Kolmogorov, *Convergent
-Tree-Reweighted Message Passing for Energy Minimization*, PAMI 2006), with candidates in the place of labels of single
-nodes. On a chain one sweep is Dijkstra's algorithm over (node, backend), and the bound is the optimum.
+The potentials come from sweeps over the nodes, forth and back. Each sweep evens out what the backends cost up to a
+node, by passing the differences on along its edges. That is sequential tree-reweighted message passing (Kolmogorov,
+*Convergent Tree-Reweighted Message Passing for Energy Minimization*, PAMI 2006), with candidates in the place of labels
+of single nodes. On a chain one sweep is Dijkstra's algorithm over (node, backend), and the bound is the optimum.
 
-A transition is paid once for two neighbouring partitions however many values they exchange. So what several edges
-carry from one node to one candidate is charged together. Where several values leave a candidate and one beside it might
-read them all, too much may be charged. If the first is dear anyway, as large ones mostly are, it is given credit for
-all that; otherwise the second is charged less by as much as it might be too much.
+Two neighbouring partitions pay a transition once, however many values they exchange. So the charges of several edges
+from one node to one candidate are joined. If several values leave a candidate, and one candidate beside it might read
+them all, the charge may be too high. If the first candidate is dear anyway, as large ones mostly are, it is given
+credit for all that. Otherwise the second one is charged less by as much as the charge might be too high.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What an open partition may still be charged in transitions at most: by how much dominance may err.
+"""Future charges: the most that an open partition may still be charged in transitions; dominance may err by that much.
 
-Every uncovered reader lies in a partition of its own in the worst case, of the backend that is dearest to reach. One
-that may be on the host hands on what it reads to its own readers, and one that is read may hand on what several
+In the worst case every uncovered reader is in a partition of its own, of the backend that is dearest to reach. A reader
+that may be on the host hands on what it reads to its own readers. A node that is read may hand on what several
 partitions gave.
 """
 

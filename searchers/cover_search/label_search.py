@@ -1,15 +1,15 @@
-"""Label search: the cover of least cost that uses no more of something than a limit allows.
+"""Label search: the cover of least cost that uses no more of a resource than a limit allows, such as an error budget.
 
-A resource-constrained shortest path over the states of the layered search (Irnich and Desaulniers, *Shortest Path
+It is a resource-constrained shortest path over the states of the layered search (Irnich and Desaulniers, *Shortest Path
 Problems with Resource Constraints*, in Column Generation, 2005). A *label* is a state with what its cover has used so
 far. Of two labels one dominates the other if it dominates as a state (`searchers.cover_search.partial_covers`) and has
 used no more.
 
 With a *price* on what is used, weights are those of the Lagrangian. A cover within the limit that is better than the
-best known one weighs less than that one's cost plus the price of the whole limit. So a label is dropped when its rank,
-a lower bound of the weight of all that follows from it, is no less; and when its rest uses more than is left.
+best known one weighs less than that one's cost plus the price of the whole limit. A label is dropped in two cases: its
+rank, a lower bound of the weight of all that follows from it, is no less; or its rest uses more than is left.
 
-All else is the layered search's: passes of growing width, potentials, and a bound from whatever was cut.
+All else is the layered search's: passes of growing width, potentials, and a bound from the labels that were cut.
 """
 
 from __future__ import annotations

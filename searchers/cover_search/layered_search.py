@@ -1,24 +1,23 @@
 """Layered search: Dijkstra's algorithm over partial covers (RFC 0062, phase 3), by first uncovered node.
 
 An edge from one state (`searchers.cover_search.partial_covers`) to another is a candidate that contains the first
-uncovered node. Every edge leads to a later first uncovered node, so taking the states layer by layer is taking them in
-an order in which each is final when it is expanded, and no heap is needed. A layer in which nothing beyond the first
-uncovered node is covered, as at an articulation point of the network, holds few states: the search decomposes there by
-itself.
+uncovered node. Every edge leads to a later first uncovered node, so layers are taken in order, each state is final when
+it is expanded, and no heap is needed. If no node beyond the first uncovered one is covered, as at an articulation point
+of the network, a layer holds few states: the search decomposes there by itself.
 
-Three things keep layers small. Dominated states are dropped. A state whose rank, a lower bound on all that follows from
-it, reaches the best cover known is dropped. And the search runs in passes of growing *width*, the number of states kept
-per layer: early passes find good covers, which make later passes prune more; the pass in which no layer was cut proves
-the optimum. What was cut gives a lower bound at any time, so a search that runs out of budget still says how far from
-the optimum it may be.
+Three measures keep layers small. Dominated states are dropped. A state is dropped if its rank, a lower bound on all
+that follows from it, reaches the best cover known. And the search runs in passes of growing *width*, the number of
+states kept per layer: early passes find good covers, which make later passes prune more; the pass in which no layer was
+cut proves the optimum. The states that were cut give a lower bound at any time, so a search that runs out of budget
+still says how far from the optimum it may be.
 
-The first pass knows a cheap bound without transitions (`searchers.cover_search.bounds`). Where transitions cost
-something and its cover is not proven best, the bound is made tighter (`searchers.cover_search.edge_potentials`) before
-the passes that follow, and the candidates are forgotten that no better cover contains.
+The first pass uses a cheap bound without transitions (`searchers.cover_search.bounds`). If transitions cost something
+and its cover is not proven best, the bound is made tighter (`searchers.cover_search.edge_potentials`) before the
+following passes, and candidates that no better cover contains are dropped.
 
 A beam search is the same with a last width that does cut (`Budget.width`). It may also *look ahead* where it cuts:
-states are then ranked by the least that they can reach in so many further moves, which is a lower bound on all that
-follows from them, too, and sees dead ends before they are entered.
+states are then ranked by the least that they can reach in so many further moves. That is also a lower bound on all that
+follows from them, and it shows dead ends before they are entered.
 """
 
 from __future__ import annotations

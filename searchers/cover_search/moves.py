@@ -1,8 +1,8 @@
 """Moves: the candidates as steps of a search that always covers the first node that is not covered yet.
 
 Nodes get positions 0..n-1 in a topological order. The candidate that covers position p while everything before p is
-covered already lies at p or later, so its sets are kept as bit sets *relative to p*: a candidate of five neighbouring
-nodes is a five-bit number wherever in the network it lies, and the search never handles a bit set as long as the graph.
+covered starts at p or later, so its sets are kept as bit sets *relative to p*. A candidate of five neighbouring nodes
+is a five-bit number wherever in the network it is, and the search never handles a bit set as long as the graph.
 """
 
 from __future__ import annotations

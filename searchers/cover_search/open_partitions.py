@@ -3,20 +3,20 @@
 The set of covered nodes alone is not a sufficient state, for two reasons.
 
 *Acyclicity.* A chosen partition may wait for nodes that are not covered yet (in the butterfly, {a1,a2} waits for b1).
-What covers those must not depend on the partition. So with each chosen partition go the uncovered nodes that have to
-run *before* it, directly or through other partitions; choosing a candidate that reads the partition and contains one of
-them closes a cycle. It is closed already when every way to cover the rest closes it: partitions of which each
-feeds a node before the next, in a ring. Dropping such states at once means that where every node can be covered
-on its own no state is a dead end.
+The candidates that will cover those nodes must not depend on the partition. So with each chosen partition go the
+uncovered nodes that have to run *before* it, directly or through other partitions; choosing a candidate that reads the
+partition and contains one of them closes a cycle. A cycle is closed already when every way to cover the rest closes it:
+when partitions form a ring, each feeding a node before the next. Such states are dropped at once, so no state is a dead
+end if every node can be covered on its own.
 
 *Transitions.* They are paid for once per ordered pair of neighbouring partitions of two backends, and their bytes once
 per tensor and reading partition. So with each chosen partition that still has uncovered neighbours goes its backend,
 and, where bytes cost something, the edges to its uncovered readers. A node on the host hands on what it reads
 (`collage.search.hand_over`): in its place it leaves one open partition of the backend of each that it has read. When it
-is chosen, all that it reads is covered, for it comes first among the uncovered nodes.
+is chosen, all that it reads is covered, because it comes first among the uncovered nodes.
 
-A partition that neither waits for anything nor can cause a transition is forgotten, so that states which only differ in
-it become one. Nearly all are: on most networks without transition costs nothing is ever open.
+A partition that neither waits for anything nor can cause a transition is forgotten, so that states that only differ in
+it become one. Nearly all are: on most networks without transition costs no partition is ever open.
 """
 
 from __future__ import annotations

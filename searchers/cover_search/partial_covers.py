@@ -1,15 +1,15 @@
-"""Partial covers: the states of the layered search, the moves between them, and which of them are of use.
+"""Partial covers: the states of the layered search, the moves between them, and which of them are dropped.
 
 A state is what a partial cover leaves to be decided: the first uncovered node, the nodes after it that are covered
-already, and the open partitions (`searchers.cover_search.open_partitions`). Two numbers go with it. Its *value* is what
-the cover costs so far beyond the shares of its nodes (`searchers.cover_search.bounds`), by which states of the same
-covered nodes are compared: one that cannot lead to anything better is dropped (*dominance*). Its *rank* is the least
-that a whole cover which follows from it costs beyond the bound of the network: A* with that bound. Without potentials
-on the edges (`searchers.cover_search.edge_potentials`) the two are the same.
+already, and the open partitions (`searchers.cover_search.open_partitions`). It has two numbers. Its *value* is the cost
+of the cover so far beyond the shares of its nodes (`searchers.cover_search.bounds`). States of the same covered nodes
+are compared by it: one that cannot lead to anything better is dropped (*dominance*). Its *rank* is the least that a
+whole cover which follows from it costs beyond the bound of the network: A* with that bound. Without potentials on the
+edges (`searchers.cover_search.edge_potentials`) value and rank are the same.
 
-With them, the rank of a state counts the charges of the edges between covered and uncovered nodes, and the state keeps
-the charges *pending* at each uncovered node. A move takes those at its own nodes out again, for it brings charges of
-its own, and pays the transitions instead, which are never less. So ranks never fall.
+With potentials, the rank of a state counts the charges of the edges between covered and uncovered nodes, and the state
+keeps the charges *pending* at each uncovered node. A move takes the charges at its own nodes out again, because it
+brings charges of its own, and pays the transitions instead, which are never less. So ranks never fall.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Checkpoint: an evolution in one JSON file, written after every generation, so that an interrupted one goes on.
 
-It holds all that the next generation depends on (individuals, latencies, the state of the random generator), so a
-resumed evolution gives what an uninterrupted one would have given. A checkpoint belongs to one search: it names, by a
-digest, the network, the candidates, their costs and the parameters.
+It holds everything that the next generation depends on (individuals, latencies, the state of the random generator), so
+a resumed evolution gives the result of an uninterrupted one. A checkpoint belongs to one search: it names, by a digest,
+the network, the candidates, their costs and the parameters.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
 """CoverFinder: the legal cover of least weight, for many different weights of one set of candidates.
 
-The layout of the search (`searchers.cover_search.moves`) is made once; each question then changes weights only and is
-answered by one narrow pass of `searchers.cover_search.layered_search`. Narrow means that a better cover may be missed,
-never that a cover is illegal; where a pass meets dead ends only, it is repeated with more states until there is a
-cover.
+The layout of the search (`searchers.cover_search.moves`) is made once. Each call then changes weights only, and runs
+one narrow pass of `searchers.cover_search.layered_search`. A narrow pass may miss a better cover, but never gives an
+illegal one. A pass that meets dead ends only is repeated with more states until there is a cover.
 
-A genome (`searchers.evolution.genome`) is such a question. Preferences come before costs: a candidate weighs, before
-its cost, the number of its nodes that prefer another backend, then the links that it breaks. Both are sums over the
+Weights come from a genome (`searchers.evolution.genome`). Preferences come before costs: a candidate weighs, before its
+cost, the number of its nodes that prefer another backend, then the links that it breaks. Both are sums over the
 candidates of a cover: a link to be joined counts one in each of two partitions that hold one end of it, and a link to
 be cut counts two in a partition that holds both.
 """

@@ -1,7 +1,7 @@
-"""Fitness: the end-to-end latency of covers where there is hardware, their additive cost where there is none.
+"""Fitness: the end-to-end latency of covers if there is hardware, their additive cost otherwise.
 
 Every cover is run once, in batches that contain the incumbent, the most promising covers first, so that they can be
-measured interleaved. How many fit into the time that is left follows from how long others took. The least of many noisy
+measured interleaved. The time that others took shows how many fit into the time that is left. The least of many noisy
 latencies is too small (the winner's curse): at the end a few finalists run once more, and only that run decides.
 """
 

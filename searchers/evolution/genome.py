@@ -1,13 +1,12 @@
 """Genome: a placement as a row of preferences, one per group of nodes (the PACT'22 paper's second level, unlimited).
 
 The paper has one bit per group: whether the graph backend takes it. Here a gene holds a backend, any that takes some
-node of the group, and a *link*: whether the group lies in one partition with the group that it reads from. Backends say
-what runs where, links how large partitions are; either may be left free, and then costs decide.
+node of the group, and a *link*: whether the group is in one partition with the group that it reads from. Backends say
+what runs where, links how large partitions are. Either may be left free; then costs decide.
 
-A group is an anchor (a convolution, a matmul, a reduction) with the light operators that follow it, which is what every
-backend fuses, or close to it. Preferences may contradict each other, or be impossible.
-`searchers.evolution.cover_finder` finds the cover that meets most of them, so every genome stands for a legal cover and
-nothing has to be repaired.
+A group is an anchor (a convolution, a matmul, a reduction) with the light operators that follow it, which is nearly
+what every backend fuses. Preferences may contradict each other, or be impossible. `searchers.evolution.cover_finder`
+finds the cover that meets most of them, so every genome stands for a legal cover and nothing has to be repaired.
 """
 
 from __future__ import annotations

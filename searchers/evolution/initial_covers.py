@@ -1,12 +1,12 @@
-"""Initial covers: those that evolution starts from, and that its result has to beat.
+"""Initial covers: evolution starts from them, and its result has to beat them.
 
-1. Dijkstra's, which is best by additive cost and is the incumbent: ties are its.
-2. One per backend: as few and as large partitions of it as there can be, and the backend of best priority for what it
-   does not take: the placement that picks one backend by hand.
+1. Dijkstra's, which is best by additive cost and is the incumbent: it wins ties.
+2. One per backend: its partitions are as few and as large as possible, and the backend of best priority runs what it
+   does not take. That is the placement of a user who picks one backend by hand.
 3. The next best few distinct covers: for each of the dearest partitions of Dijkstra's, the best cover in which another
-   backend runs its nodes, or, where no other can, other partitions. (Lawler's k-best method leaves out *every*
-   partition in turn, and only it; then the next best are the same placement, cut somewhere else, at a ten-thousandth
-   of the cost.)
+   backend runs its nodes, or, if no other can, other partitions. (Lawler's k-best method leaves out *every* partition
+   in turn, and only it; then the next best are the same placement, cut somewhere else, at a ten-thousandth of the
+   cost.)
 """
 
 from __future__ import annotations

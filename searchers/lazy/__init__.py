@@ -1,1 +1,1 @@
-"""Lazy costing: only the candidates that may be on the best path are costed."""
+"""Lazy costing: only candidates that may be on the best path are costed."""

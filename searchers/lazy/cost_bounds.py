@@ -1,7 +1,7 @@
-"""Cost bounds: what a candidate that was not costed may be assumed to cost at least, from those that were.
+"""Cost bounds: the least that a candidate that was not costed may be assumed to cost, from those that were.
 
-A backend charges for every call, whatever is in it: its *overhead* is what the node that takes least on its own was
-seen to cost on it (zero until then), and the rest of a cost is the *work* of its nodes. Two assumptions about one
+A backend charges for every call, whatever is in it: its *overhead* is the cost that it was seen to have for the node
+that takes least on its own (zero until then). The rest of a cost is the *work* of its nodes. Two assumptions about one
 backend follow, each with a safety margin (a share `margin` of the cost):
 
 * *Growth*: a candidate costs at least what any part of it costs. More work is not done in less time.
@@ -11,10 +11,10 @@ backend follow, each with a safety margin (a share `margin` of the cost):
   not faster on a fragment than on the whole.
 
 Neither is a theorem: a backend may have a bad kernel for one operator and a good one for it and its neighbour, and
-measurements scatter. Recorded costs do break both; a violation beyond the margin matters only where it hides a
-candidate of the best cover (`benchmarks.lazy_costing` shows how often, and what is lost). So nothing is reported as
-proven by them, and the margin is widened as far as there are costs to spend. With margin 1 every bound is zero,
-nothing is assumed, and nearly everything is costed.
+measurements scatter. Recorded costs do break both. A violation beyond the margin matters only if it hides a candidate
+of the best cover (`benchmarks.lazy_costing` shows how often, and the loss). So nothing is reported as proven by them,
+and the margin is widened as far as there are costs to spend. With margin 1 every bound is zero, nothing is assumed, and
+nearly everything is costed.
 """
 
 from __future__ import annotations

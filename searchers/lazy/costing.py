@@ -1,14 +1,14 @@
-"""Lazy costing: only what may still be on the best path is costed (Dellin and Srinivasa, *A Unifying Formalism for
-Shortest Path Problems with Expensive Edge Evaluations via Lazy Best-First Search over Paths with Edge Selectors*,
-ICAPS 2016: LazySP).
+"""Lazy costing: only candidates that may still be on the best path are costed.
 
-Candidates that are not costed weigh what they cost at least (`searchers.lazy.cost_bounds`). The best cover under these
-weights is searched, and what is not costed on it is costed, in one batch; so it goes on until the best cover is costed
-entirely. No other cover can be better then, if the bounds hold: its weight was a lower bound on what it costs, and it
-was not the least. Candidates that are one workload (`SearchProblem.workload`) are costed together.
+The method is LazySP (Dellin and Srinivasa, *A Unifying Formalism for Shortest Path Problems with Expensive Edge
+Evaluations via Lazy Best-First Search over Paths with Edge Selectors*, ICAPS 2016). Candidates that are not costed
+weigh what they cost at least (`searchers.lazy.cost_bounds`). The best cover under these weights is searched, and its
+candidates that are not costed are costed, in one batch. This repeats until all of the best cover is costed. No other
+cover can be better then, if the bounds hold: its weight was a lower bound on its cost, and it was not the least.
+Candidates that are one workload (`SearchProblem.workload`) are costed together.
 
-Bounds that rest on assumptions may not hold. Where there are costs left to spend, they are widened step by step, and
-the search goes on with what they hid; the answer is the best cover of all that was costed.
+Bounds that rest on assumptions may not hold. If costs are left to spend, the bounds are widened step by step, and the
+search goes on with the candidates that they hid. The answer is the best cover of all that was costed.
 """
 
 from __future__ import annotations

@@ -1,14 +1,15 @@
-"""Predicted bounds: an estimator's intervals as cost bounds (`SearchProblem.intervals`), so that only what matters is
-measured: active learning by optimism in the face of uncertainty (Auer, *Using Confidence Bounds for
-Exploitation-Exploration Trade-offs*, JMLR 2002).
+"""Predicted bounds: an estimator's intervals as cost bounds, so that only candidates that matter are measured.
 
-At first every candidate is taken to cost the geometric middle of its interval, and the best cover by that is measured.
-Then candidates are taken to cost less, step by step, down to the lower end of their interval, and what looks better
-than the best measured cover is measured as well. With the whole interval granted, nothing that is left is in a better
-cover, unless its cost is outside its interval.
+This is active learning by optimism in the face of uncertainty (Auer, *Using Confidence Bounds for
+Exploitation-Exploration Trade-offs*, JMLR 2002), by `SearchProblem.intervals`. At first every candidate is taken to
+cost the geometric middle of its interval, and the best cover by that is measured. Then candidates are taken to cost
+less, step by step, down to the lower end of their interval, and every cover that looks better than the best measured
+one is measured as well. With the whole interval granted, no candidate that is left is in a better cover, unless its
+cost is outside its interval.
 
-What is measured corrects the predictions for the same backend: those that share nodes with it err alike, and the more
-they share the more; the rest is shifted by the mean error of the backend (a kernel regression on the logarithm).
+Measurements correct the predictions for the same backend. Candidates that share nodes with the measured one err alike,
+the more they share the more. The others are shifted by the mean error of the backend (a kernel regression on the
+logarithm).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The frontier of latency and error: the covers worth having under error budgets, and what is proven of them."""
+"""The frontier of latency and error: the best covers under error budgets, and bounds of all other covers."""
 
 from collage.search.frontier.points import Frontier, FrontierPoint
 from collage.search.frontier.search import frontier

@@ -1,4 +1,4 @@
-"""Costs of which any searcher makes a frontier: those under a price on errors, and the least that costs may be."""
+"""Costs under a price on errors, from which any searcher makes a frontier; and lower bounds of costs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Closing gaps: covers between the corners of the hull, which no price finds, by a search within each budget."""
+"""Gaps of the frontier: covers between the corners of the hull are found by a search within each budget.
+
+No price on errors finds them, because a price finds only corners of the hull.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The search for a frontier: the hull by prices, then the gap between its points by labels of two dimensions."""
+"""The search for a frontier: the hull by prices, then the covers between its corners by labels of two dimensions."""
 
 from __future__ import annotations
 
