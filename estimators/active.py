@@ -3,15 +3,15 @@
     collage train bench.jsonl.gz -o cost.json
     partition(model, estimator=ActiveEstimator("cost.json"))
 
-`bounds` gives intervals without running anything; a searcher that costs lazily (`searchers.lazy.costing`) then asks
-`estimate` for the candidates that matter, and those are measured, unless they are recorded already. When the budget is
-spent, what is asked for has its predicted cost, with the reason "predicted"; so has what the machine prevented from
-being measured, with what was in the way. What the model knows nothing of is measured whatever the share. A searcher
-that asks for everything at once has its first workloads measured, as far as the budget goes.
+`bounds` gives intervals without running anything. A searcher that costs lazily (`searchers.lazy.costing`) then asks
+`estimate` for the candidates that matter, and those are measured, unless they are recorded already. Predicted costs,
+with the reason "predicted", are returned in two cases: the budget is spent, or the machine prevented a measurement; the
+reason then says so. Workloads that the model knows nothing of are measured whatever the budget. If a searcher asks for
+everything at once, its first workloads are measured, as far as the budget goes.
 
-A model of another machine errs by a level, and its intervals are too narrow here. So it is adapted first, by a few
-measurements of the network's own workloads (`CostModel.adapted`), which count as any other. Where that machine is not
-near (`estimators.cost_model.shipped`), it errs in more than a level, and the budget is larger.
+A model of another machine is wrong by a level, and its intervals are too narrow. So it is adapted first, by a few
+measurements of the network's own workloads (`CostModel.adapted`), which count as any other. If that machine is not near
+(`estimators.cost_model.shipped`), the model errs in more than a level, and the budget is larger.
 """
 
 from __future__ import annotations

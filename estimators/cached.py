@@ -1,9 +1,8 @@
-"""CachedEstimator: answers from records only (RFC 0062, "CostEstimator"; the cache of the paper's tuner).
+"""CachedEstimator: costs from records only (RFC 0062, "CostEstimator"; the cache of the paper's tuner).
 
-It never measures and never writes. What the records do not hold is Unknown, or goes to a fallback estimator:
-estimators compose, and `CachedEstimator(fallback=MeasuredEstimator())` measures only what was never measured before.
-Without a fallback it replays recorded costs, so that searchers can be run and compared on a machine that has none of
-the backends' hardware.
+It never measures and never writes. Costs that are not recorded are Unknown, or come from a fallback estimator:
+`CachedEstimator(fallback=MeasuredEstimator())` measures only what was never measured before. Without a fallback it
+replays recorded costs, so that searchers can be run and compared on a machine that has none of the backends' hardware.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""MeasuredEstimator: the latency of a candidate is what it takes on the device (RFC 0062, "CostEstimator").
+"""MeasuredEstimator: the cost of a candidate is its measured latency on the device (RFC 0062, "CostEstimator").
 
-Batch after batch it looks records up, builds in parallel, times one thing at a time and records at once, so that an
-interrupted run has on disk whatever it measured.
+It takes workloads in batches: it looks up records, builds in parallel, times one candidate at a time and records at
+once. An interrupted run therefore has everything on disk that it measured.
 """
 
 from __future__ import annotations

@@ -1,19 +1,19 @@
 """ReplayEstimator: costs as they were recorded, on any machine (Kernel Tuner's simulation runner).
 
-Searchers are compared, and results repeated, without hardware. `CachedEstimator` looks a cost up by all that it depends
-on, and so finds nothing on another machine, or after an update; this one asks for neither device nor versions:
+It compares searchers, and repeats results, without hardware. `CachedEstimator` looks a cost up by all that it depends
+on, and so finds nothing on another machine, or after an update. This estimator asks for neither device nor versions:
 
     replay = ReplayEstimator("records.jsonl.gz")
     collage.partition(model, estimator=replay, confirm_end_to_end=False)
 
 A workload matches a record of the same structure, backend name and composites. Observations of one key, in whatever
-logs, are aggregated as in a database (`collage.records.aggregate`). Of several keys, of other versions and
-configurations, the one that was observed last is served. Numbers that cannot be added are never mixed: logs of several
-devices, or of several measuring protocols, are refused until `device` or `protocol` chooses one; where several numbers
-of threads were recorded, the workload's own is asked for, and where one was, it is served to all.
+logs, are aggregated as in a database (`collage.records.aggregate`). If several keys match, of other versions and
+configurations, the one that was observed last is used. Numbers that cannot be added are never mixed: logs of several
+devices, or of several measuring protocols, are refused until `device` or `protocol` chooses one. If several numbers of
+threads were recorded, the workload's own is used; if only one was, it is used for all.
 
-Nothing of a backend but its name is used, so its library need not be installed. (Candidates are found by the backends'
-rules on a Relax module, so TVM has to be.)
+Only the name of a backend is used, so its library need not be installed. (The backends' rules find candidates on a
+Relax module, so TVM has to be installed.)
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The latency model behind `learned`: data cleaning, fitting, calibration, files."""
+"""The cost model behind `learned` and `active`: cleaning of records, fitting, calibration, files."""

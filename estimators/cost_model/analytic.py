@@ -1,11 +1,11 @@
 """The analytic part of the cost model: latency as a sum of work, each kind of work at a rate of its own.
 
-A kernel costs a constant (dispatch, waking threads), its arithmetic over a rate, and its traffic over bandwidths; a
-tensor that enters or leaves costs a conversion of layouts; all are added up (the alpha-beta model of Hockney 1994,
+A kernel costs a constant (dispatch, waking threads), its arithmetic over a rate, and its traffic over bandwidths. A
+tensor that enters or leaves costs a conversion of layouts. All are added up (the alpha-beta model of Hockney 1994,
 kernel by kernel). The costs per unit of work are never negative, and fitted by non-negative least squares (Lawson and
 Hanson 1974) on relative errors, with weights that turn those into absolute errors of the logarithm (iteratively
-reweighted). Being linear and monotone it extrapolates to sizes and mixtures that no record is near, which trees
-cannot.
+reweighted). The model is linear and monotone, so it extrapolates to sizes and mixtures that no record is near. Trees
+cannot do that.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """Calibration: a cost model of one machine (or number of threads), adapted to another by a minute of measurements.
 
-A hundred records cannot teach what ten thousand taught, so the model stays, and only the logarithm of its predictions
-is corrected: by a level, and by how latency changes with size, with arithmetic and with the number of kernels, for each
-backend. The coefficients are those of Bayesian linear regression (Bishop 2006, 3.3) with the prior "no change"; each
-record is weighted by the model's uncertainty, so what the records do not show stays as it was. Errors have heavy tails
-(Cauchy's, iteratively reweighted): a minute has outliers, and too few records to outvote them. Intervals are scaled
-until they hold the stated share of the records, each predicted by a calibration without it.
+A hundred records are too few to train a model that took ten thousand. So the model stays, and only the logarithm of its
+predictions is corrected: by a level, and by how latency changes with size, with arithmetic and with the number of
+kernels, for each backend. The coefficients are those of Bayesian linear regression (Bishop 2006, 3.3) with the prior
+"no change". Each record is weighted by the model's uncertainty, so predictions without evidence stay as they were.
+Errors have heavy tails (Cauchy's, iteratively reweighted), because a minute has outliers, and too few records to
+outvote them. Intervals are scaled until they hold the stated share of the records, each predicted by a calibration
+without it.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
-"""Conformal intervals: as wide as the errors on networks that were left out.
+"""Conformal intervals: as wide as the errors on networks that were left out of training.
 
 Split conformal prediction (Vovk et al. 2005; Lei et al. 2018) takes a quantile of held-out errors, each divided by its
-predicted size. Workloads of one network resemble each other, so errors are those of models that saw nothing of the
+predicted size. Workloads of one network resemble each other, so errors are those of models that saw no record of the
 network (cross-conformal, Vovk 2015, with networks as folds). With equal weights for all workloads a large network would
-drown the others; with equal weights for all networks (Dunn, Wasserman and Ramdas 2022, "pooling CDFs") five records of
-a run that was cut short would count as much as five hundred. The weight of a network grows with the root of its
-workloads.
-Coverage is that of a network never seen, given that it is drawn like those of the training data.
+drown the others. With equal weights for all networks (Dunn, Wasserman and Ramdas 2022, "pooling CDFs") five records of
+a run that was cut short would count as much as five hundred. The weight of a network therefore grows with the root of
+its workloads. Coverage is that of a network never seen, given that it is drawn like those of the training data.
 """
 
 from __future__ import annotations

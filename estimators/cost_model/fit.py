@@ -1,6 +1,6 @@
 """Fitting a cost model: a model per backend, and the ratios between backends.
 
-Intervals are as wide as errors on networks that a model has not seen, for that is what it will be asked about.
+Intervals are as wide as errors on networks that a model has not seen, because it will be asked about such networks.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Under which name a cost model keeps what it learned: a backend's own; another one with products in eight bits; and
-another one of native partitions that call libraries.
+"""Names of the parts of a cost model: one per backend, and further ones for variants of a backend.
 
-What a backend takes with them says little of what it takes without, so that each has a model of its own; a model that
-has never seen them knows nothing of them. The precision that a backend has by itself is part of its name.
+Products in eight bits, and native partitions that call libraries, have a part of their own, because the latency of a
+backend with them says little of its latency without. A part without records knows nothing. The precision that a backend
+has by itself is part of its name.
 """
 
 from __future__ import annotations

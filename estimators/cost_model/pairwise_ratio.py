@@ -1,9 +1,9 @@
 """Pairwise ratios: how much two backends differ, learned from workloads that both were measured on.
 
-The alternatives for a workload are measured interleaved. What a disturbed minute adds, and what no feature shows, is in
-both latencies and not in their ratio (paired comparison, Student 1908), so a model of the ratio names the faster one
-more often than two models of latencies do. Predictions for backends that take the same workloads are moved towards the
-predicted ratio; their intervals stay as wide as they were.
+The alternatives for a workload are measured interleaved. The effects of a disturbed minute, and those that no feature
+shows, are in both latencies and not in their ratio (paired comparison, Student 1908). So a model of the ratio names the
+faster backend more often than two models of latencies do. Predictions for backends that take the same workloads are
+moved towards the predicted ratio; their intervals stay as wide as they were.
 """
 
 from __future__ import annotations

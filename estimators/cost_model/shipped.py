@@ -1,10 +1,10 @@
-"""The cost models that ship with Collage, one for each machine that it was measured on, and which of them serves where.
+"""The cost models that ship with Collage, one for each measured machine, and which of them serves on a given machine.
 
-A machine gets its own; any other the one whose processor has most instruction sets in common with it (Jaccard's index).
-That one is *related* where it is of the same kind and architecture, and *near* where they have most instruction sets in
-common, so that the same kernels are chosen on both, and where the model was learned from about as many threads: then it
-needs a few measurements to become the machine's own (`estimators.cost_model.calibration`). Related only, it needs more
-of them; elsewhere it is a guess.
+A machine gets its own model; otherwise the one whose processor has most instruction sets in common with it (Jaccard's
+index). A model is *related* if its machine is of the same kind and architecture. It is *near* if they also have most
+instruction sets in common, so that the same kernels are chosen on both, and if it was learned from about as many
+threads. A near model needs a few measurements to become the machine's own (`estimators.cost_model.calibration`). A
+related one needs more. Any other is a guess.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The learned part of the cost model: gradient-boosted trees (XGBoost, Chen and Guestrin 2016) on whole workloads.
 
-Trees learn two numbers: the error of the analytic part, and the size of the error of both together. Of the kernels of
-a workload they see the mean details, weighted by the predicted cost of each kernel, and a second mean in which the
-costliest weigh more still. Their loss grows linearly with the error, and each tree sees a share of rows and columns:
-networks differ more from each other than the workloads of one network do, so a close fit to the training set does not
+Trees learn two numbers: the error of the analytic part, and the size of the error of both together. Of the kernels of a
+workload they see the mean details, weighted by the predicted cost of each kernel, and a second mean in which the
+costliest weigh more still. Their loss grows linearly with the error, and each tree sees a share of rows and columns.
+Networks differ more from each other than the workloads of one network do, so a close fit to the training set would not
 carry over.
 """
 

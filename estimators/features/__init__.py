@@ -1,1 +1,1 @@
-"""What cost models see of a workload."""
+"""Features: the numbers by which a cost model describes a workload."""

@@ -1,7 +1,8 @@
-"""Features: what is known of a workload's latency before it runs, from its description alone.
+"""Features of a batch of workloads: the information on their latency that is known before they run.
 
-`features_of` turns a batch of workloads into matrices of work (`estimators.features.columns`), of totals
-(`estimators.features.workload`) and of kernels (`estimators.features.kernel`).
+They are computed from descriptions alone. `features_of` turns a batch into matrices of work
+(`estimators.features.columns`), of totals (`estimators.features.workload`) and of kernels
+(`estimators.features.kernel`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Columns of features: those of work, and what a feature of a whole workload or of a kernel is.
 
-A workload is described three times. By its *work*, amounts that add up over operators, borders and the call, from
-which an analytic model adds up seconds; by *totals* of the whole (`estimators.features.workload`); and by the *details*
-of its kernels (`estimators.features.kernel`). From the latter two trees learn the error of the sum.
+A workload is described three times. Its *work* consists of amounts that add up over operators, borders and the call; an
+analytic model adds up seconds from them. Its *totals* describe the whole (`estimators.features.workload`). *Details*
+describe its kernels (`estimators.features.kernel`). From totals and details trees learn the error of the sum.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""One kernel of a workload, in detail: an operator that is no view, and what follows it elementwise if it is an anchor.
+"""One kernel of a workload, in detail: an operator that is no view, with the elementwise operators after an anchor.
 
-Where totals say how much there is to do, details say in what shape: libraries choose their algorithm by window, stride
-and channels, fill vectors of 8 or 16, and cut matrices into tiles, so that equal work takes unequal time.
+Totals say how much there is to do, details say in what shape. Libraries choose their algorithm by window, stride and
+channels, fill vectors of 8 or 16, and cut matrices into tiles, so that equal work takes unequal time.
 """
 
 from __future__ import annotations

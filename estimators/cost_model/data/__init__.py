@@ -1,1 +1,1 @@
-"""From records to a training set: which of them are used, and cleaned of what the machine added."""
+"""Training data: which records are used, and how disturbances by the machine are removed from them."""

@@ -1,13 +1,13 @@
 """Drift: by how much a machine was slower when records were taken, as far as the records show it.
 
 On a shared machine the same work takes half as long again in another half hour, and twice as long on a bad day. In a
-collection of designed blocks (`collage.collect.blocks.families`) all kinds of work are interleaved, so what the records
-of some minutes have in common is no property of their workloads. The drift is the median by which they exceed the
-predictions of a model that has seen them all, trees and analytic part (the analytic part alone is off by a fifth for
-some kinds of work, which looks like drift where a collection is of few kinds). It is taken out of each backend's
+collection of designed blocks (`collage.collect.blocks.families`) all kinds of work are interleaved, so a common factor
+of the records of some minutes is no property of their workloads. The drift is the median by which they exceed the
+predictions of a model that has seen them all, trees and analytic part. (The analytic part alone is off by a fifth for
+some kinds of work, which looks like drift in a collection of few kinds.) The drift is divided out of each backend's
 latencies, with the share of it by which small workloads slow down more than large ones. Records of networks are left as
-they are: they come kind by kind. So are all records of a machine that was steady, because the estimate has an error of
-its own.
+they are, because they come kind by kind. So are all records of a machine that was steady, because the estimate has an
+error of its own.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Records of one thing that was measured several times, as one.
+"""Repeats: records of one thing that was measured several times become one record.
 
-On a shared machine a latency that is measured again comes out a tenth higher or lower, small ones a quarter, and now
-and then one is double. The errors of measurements far apart in time are independent: their mean is nearer to the truth
-than the newest, and a mean that outliers hardly move (Huber 1964) nearer still. What whole sessions of measuring have
-in common is taken out before (`estimators.cost_model.data.sessions`).
+On a shared machine a latency that is measured again comes out a tenth higher or lower, a small one by a quarter, and
+sometimes twice as high. Errors of measurements far apart in time are independent, so their mean is nearer to the truth
+than the newest measurement. A mean that outliers hardly move (Huber 1964) is nearer still. Effects of whole sessions of
+measuring are removed before (`estimators.cost_model.data.sessions`).
 """
 
 from __future__ import annotations

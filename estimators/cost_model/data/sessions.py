@@ -1,9 +1,9 @@
 """Sessions: by how much a machine was slower in each stretch of measuring.
 
-On a shared machine all that is measured in one hour takes a tenth longer than in another. Workloads that were measured
-in several sessions show by how much: the logarithm of a latency is an effect of the workload plus one of the session (a
-block design, Fisher 1935), and both are found by polishing (Tukey 1977): the mean of a workload over its sessions, and
-the median of a session over its workloads, alternately. Blocks that were measured in one session only, between repeated
+On a shared machine all latencies of one hour are a tenth longer than those of another. Workloads that were measured in
+several sessions show by how much. The logarithm of a latency is an effect of the workload plus one of the session (a
+block design, Fisher 1935). Both are found by polishing (Tukey 1977): the mean of a workload over its sessions, and the
+median of a session over its workloads, alternately. Blocks that were measured in one session only, between repeated
 ones, are thereby brought to the level of the others. Then the same is done for the minutes of each session.
 """
 

@@ -1,4 +1,4 @@
-"""From records to a training set: which of them are used, how much each counts, and which belong to one network.
+"""Training set: which records are used, how much each counts, and which belong to one network.
 
 Records do not name the network that they come from. A tuning run measures one network without a longer pause, so
 records are grouped by the pauses between them. One network taken for two groups makes intervals a little optimistic,
