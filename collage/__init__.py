@@ -1,4 +1,4 @@
-"""Collage: which backend should run which part of a neural network, found by cost.
+"""Collage decides, by measured cost, which backend runs which part of a neural network.
 
     import collage
 

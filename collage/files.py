@@ -1,4 +1,4 @@
-"""Files that are replaced whole or not at all."""
+"""Writing files: a file is replaced as a whole or not at all."""
 
 from __future__ import annotations
 

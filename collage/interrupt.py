@@ -1,9 +1,9 @@
-"""Ctrl-C that is not lost in a compiler.
+"""Ctrl-C inside a compiler becomes KeyboardInterrupt again, instead of an error of the candidate.
 
-When the interrupt arrives while TVM runs one of its own Python parts, Python raises KeyboardInterrupt there, and on
-its way through TVM's C++ it becomes a RuntimeError without a message; or the linker that TVM has started is
-interrupted too, and TVM reports that. Either way a candidate would count as one that does not compile, be recorded so,
-and the run would go on. So whatever comes out of TVM after an interrupt is turned into KeyboardInterrupt again.
+When the interrupt arrives while TVM runs one of its own Python parts, Python raises KeyboardInterrupt there, and on its
+way through TVM's C++ it becomes a RuntimeError without a message. Or it interrupts the linker that TVM has started, and
+TVM reports that. Either way a candidate would be recorded as one that does not compile, and the run would go on. So
+every exception that leaves TVM after an interrupt is turned into KeyboardInterrupt.
 """
 
 from __future__ import annotations

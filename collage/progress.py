@@ -1,5 +1,6 @@
-"""Reporter: how long steps tell what they are doing. The base class is silent; the command line has one with a
-progress bar.
+"""Reporter: how long steps report their progress.
+
+The base class is silent; the command line has one with a progress bar.
 """
 
 from __future__ import annotations

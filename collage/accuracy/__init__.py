@@ -1,5 +1,5 @@
-"""Accuracy: what less precision costs, on samples of the user's own.
+"""Accuracy: the error of lower precision, measured on samples of the user.
 
 Samples are read and split (`samples`), ranges of values are found for quantisation (`calibration`), and the error that
-each operator adds to the network's outputs in less precision is measured (`errors`).
+each operator adds to the network's outputs in lower precision is measured (`errors`).
 """

@@ -1,1 +1,1 @@
-"""What a Relax module carries beside Relax's operators: opaque nodes of ONNX, devices of values, ranges of values."""
+"""Annotations of a Relax module beside its operators: opaque nodes of ONNX, devices of values, ranges of values."""

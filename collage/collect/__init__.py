@@ -1,1 +1,1 @@
-"""Collecting measurements on purpose: variants of candidates and designed blocks, to train cost models with."""
+"""Collecting training data for cost models: measurements of variants of candidates and of designed blocks."""

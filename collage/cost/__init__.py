@@ -1,1 +1,1 @@
-"""Costs: the latency of a candidate, of passing a tensor on, and who estimates them."""
+"""Costs: the latency of a candidate, the cost of a transition, and the base class of estimators."""

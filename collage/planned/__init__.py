@@ -1,1 +1,1 @@
-"""A plan as data: its fields, and the file that people read and edit."""
+"""Plans as data: the fields of a plan, and its file, which people can read and edit."""

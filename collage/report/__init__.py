@@ -1,1 +1,1 @@
-"""The summary of a plan, as text and as a web page: facts, and how they are shown."""
+"""Reports: the summary of a plan as text, and web pages of plans, cost models and records."""

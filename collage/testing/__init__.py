@@ -1,4 +1,4 @@
-"""Conformance suites: what every searcher, estimator and backend has to pass, the bundled ones and a third party's.
+"""Conformance suites: tests that every searcher, estimator and backend has to pass, bundled or of a third party.
 
     from collage.testing import SearcherConformance
 
@@ -6,8 +6,8 @@
         def make(self):
             return MySearcher()
 
-pytest collects the inherited tests. After `optuna/testing/pytest_samplers.py`. Needs pytest (`pip install
-collage-tvm[test]`), which nothing else of Collage does.
+pytest collects the inherited tests. After `optuna/testing/pytest_samplers.py`. The suites need pytest (`pip install
+collage-tvm[test]`); nothing else of Collage does.
 """
 
 from __future__ import annotations
