@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from contextlib import AbstractContextManager
 from functools import cached_property, partial
 from itertools import islice
 from typing import Any
@@ -22,7 +22,7 @@ from tvm.runtime.vm import VirtualMachine
 
 from collage.annotations.opaque import opaque_calls
 from collage.backends.lowering import Lowering
-from collage.backends.tvm.backend import TVMBackend
+from collage.backends.tvm.backend import CpuLowering, TVMBackend
 from collage.compile.build import compile_partitioned
 from collage.compile.rewrite import apply, with_outputs
 from collage.errors import CodegenError, CollageError, ModelInputError
@@ -179,7 +179,20 @@ class _RunOnce(TVMBackend):
 
     def lowering(self, threads: int) -> Lowering:
         found = super().lowering(threads)
-        return replace(found, target=tvm.target.Target({**found.target.export(), "opt-level": 0}))
+        target = tvm.target.Target({**found.target.export(), "opt-level": 0})
+        return _Unchecked(target, found.tuning_records, found.linker)
+
+
+class _Unchecked(CpuLowering):
+    """Kernels that do not check their arguments. A network's compiler is their only caller; the checks are most of
+    their code, above all where hundreds of values are concatenated, and are compiled to be run once.
+    """
+
+    def scope(self) -> AbstractContextManager[Any]:
+        current = tvm.transform.PassContext.current()
+        config = {**current.config, "tirx.disable_assert": True}
+        found: AbstractContextManager[Any] = tvm.transform.PassContext(current.opt_level, config=config)
+        return found
 
 
 def _operator_by_operator(module: Any, threads: int, scheduled: bool) -> Any:

@@ -148,3 +148,13 @@ def test_a_network_in_float16_that_computes_nothing_has_a_reference() -> None:
     module = builder.get()
     (found,) = ReferenceRun(module, read_graph(module), 1).outputs
     np.testing.assert_array_equal(found, kept)
+
+
+def test_kernels_of_references_do_not_check_their_arguments() -> None:
+    """Checks would be most of the code, and hundreds of kernels are compiled to be run once."""
+    module = _module(lambda a, b: relax.op.concat([a, b], axis=1), (4, 8), (4, 8))
+    (kernels,) = reference._operator_by_operator(module, 1, scheduled=True).mod.imports
+    assert kernels.kind == "llvm" and "__tvm_ffi_" in kernels.inspect_source("ll")
+    assert "ValueError" not in kernels.inspect_source("ll")
+    a, b = random_inputs(module, 0)
+    np.testing.assert_array_equal(_run_of(module, a, b).outputs[0], np.concatenate([a, b], axis=1))
