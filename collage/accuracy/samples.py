@@ -52,6 +52,27 @@ def read_samples(source: str | os.PathLike[str] | Any, specs: Sequence[TensorSpe
     return samples
 
 
+def read_sample(source: str | os.PathLike[str] | Any, specs: Sequence[TensorSpec]) -> Sample:
+    """One sample, of the network's own shapes.
+
+    Parameters
+    ----------
+    source
+        The path of an `.npz` file, or a mapping, with an array for each input by its name; or a sequence of arrays in
+        order.
+    specs
+        As of `read_samples`.
+
+    Raises
+    ------
+    ModelInputError
+        As of `read_samples`.
+    """
+    if isinstance(source, (str, os.PathLike)):
+        source = _file(Path(source).expanduser())
+    return _sample(source, specs, "the inputs")
+
+
 def split(samples: Sequence[Sample]) -> tuple[list[Sample], list[Sample]]:
     """Those that are searched with, and those that are held out: every second one.
 

@@ -14,12 +14,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from collage import plugins
 from collage.accuracy.allowance import Wish
 from collage.accuracy.budget import Metric
 from collage.accuracy.grant import granted
+from collage.accuracy.samples import read_sample
 from collage.annotations.places import places_of
 from collage.api.effort import Effort
 from collage.api.offer import offer
@@ -82,7 +81,7 @@ def partition(
     records: str | Path | None = None,
     threads: int | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
-    inputs: Sequence[np.ndarray] | None = None,
+    inputs: Any = None,
     max_error: float | None = None,
     calibration: Any = None,
     precisions: Iterable[str] | None = None,
@@ -127,8 +126,8 @@ def partition(
     shapes
         Input name -> shape, for inputs with dynamic dimensions.
     inputs
-        One array per input, in the network's order, to run candidates on; None makes legal random ones, or takes the
-        first calibration sample.
+        What candidates and plans run on: one array per input, in the network's order; or by name, as a mapping or the
+        path of an `.npz` file. None makes legal random ones, or takes the first calibration sample.
     max_error
         Error budget: the largest relative L2 error of each output, such as 0.01, on held-out samples. With None, and
         no `max_drop`, everything is computed in float32.
@@ -237,7 +236,9 @@ def partition(
         _require_devices(module, devices)
         graph, network = read_graph(module), structure_hash(describe_module(module))
         allowance = None if wish is None else wish.allowance(module)
-        if allowance is not None and inputs is None:
+        if inputs is not None:
+            inputs = read_sample(inputs, input_specs(module))
+        elif allowance is not None:
             inputs = allowance.searched_with[0]
         reference = ReferenceRun(module, graph, threads, inputs, seed)
         grant = None

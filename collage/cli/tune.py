@@ -102,6 +102,14 @@ def tune(
             show_default=False,
         ),
     ] = None,
+    inputs: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="SAMPLE.npz",
+            help="What candidates and plans run on: an array for each input, by name; by default random values.",
+            show_default=False,
+        ),
+    ] = None,
     calibration: Annotated[
         Path | None,
         typer.Option(
@@ -147,10 +155,12 @@ def tune(
     places = parse_names(devices, "--devices") or [device]
     chosen = parse_names(precisions, "--precisions")
     granted = (FLOAT32, *(() if max_error is None else chosen or PRECISIONS))
+    if (several or batches) and inputs is not None:
+        raise typer.BadParameter("is of one list of shapes: leave out --shapes and --batch", param_hint="--inputs")
     parameters = parse_parameters(parameter)
     require_writable(
         {"--output": output, "--plan": plan_path, "--report": report},
-        {"the model": model, "the records": file_of(records)},
+        {"the model": model, "the inputs": inputs, "the records": file_of(records)},
     )
     started = time.monotonic()
     with quiet(verbose) as terminal:
@@ -178,6 +188,7 @@ def tune(
             "devices": places,
             "records": path,
             "threads": threads,
+            "inputs": inputs,
             "max_error": max_error,
             "calibration": calibration,
             "precisions": chosen,

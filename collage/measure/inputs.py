@@ -1,4 +1,6 @@
-"""Legal random inputs: integers that index something stay within bounds, and are not all zero."""
+"""Legal random inputs: integers that index something stay within bounds, and are not all zero; a number that the
+network asks for is given.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,8 @@ _INDEXING = {
 
 def random_inputs(module: Any, seed: int = 0, function: str = "main") -> list[np.ndarray]:
     """One array per parameter: standard normal floats, integers below what they index; bytes of all values, and other
-    integers below 2, when they index nothing.
+    integers below 2, when they index nothing. A single integer that is compared with a constant is that constant: of
+    a sampling rate that chooses a branch, for example, the values that mean nothing choose one that does not fit.
 
     Parameters
     ----------
@@ -48,7 +51,7 @@ def random_inputs(module: Any, seed: int = 0, function: str = "main") -> list[np
         Canonical Relax module with static shapes.
     """
     func = module[function]
-    bounds = _index_bounds(func)
+    bounds, asked = _facts(func)
     rng = np.random.default_rng(seed)
     arrays = []
     for param in func.params:
@@ -56,6 +59,8 @@ def random_inputs(module: Any, seed: int = 0, function: str = "main") -> list[np
         dtype = str(param.ty.dtype)
         if dtype == "bool":
             arrays.append(rng.random(shape) < 0.5)
+        elif param in asked and np.prod(shape) == 1:
+            arrays.append(np.full(shape, asked[param], dtype))
         elif dtype in ("int8", "uint8") and param not in bounds:
             arrays.append(
                 rng.integers(np.iinfo(dtype).min, np.iinfo(dtype).max, size=shape, dtype=dtype, endpoint=True)
@@ -67,17 +72,19 @@ def random_inputs(module: Any, seed: int = 0, function: str = "main") -> list[np
     return [np.asarray(a) for a in arrays]
 
 
-def _index_bounds(func: Any) -> dict[Any, int]:
+def _facts(func: Any) -> tuple[dict[Any, int], dict[Any, int]]:
     """Parameter -> exclusive upper bound of the values that it may hold, for parameters whose values are used as
-    indices.
+    indices; and parameter -> the first number, beyond 0 and 1, that it is compared with.
     """
     origins: dict[Any, set[Any]] = {param: {param} for param in func.params}
     bounds: dict[Any, int] = {}
+    asked: dict[Any, int] = {}
     for block in func.body.blocks:
         for binding in block.bindings:
             value = binding.value
             if isinstance(value, relax.Call) and isinstance(value.op, tvm.ir.Op):
                 _restrict(value, origins, bounds)
+                _ask(value, origins, asked)
                 flows = value.op.name in _INDEX_PRESERVING
             else:
                 flows = True
@@ -86,7 +93,7 @@ def _index_bounds(func: Any) -> dict[Any, int]:
                 for var in relax.analysis.free_vars(value):
                     sources |= origins.get(var, set())
             origins[binding.var] = sources
-    return bounds
+    return bounds, asked
 
 
 def _restrict(call: Any, origins: dict[Any, set[Any]], bounds: dict[Any, int]) -> None:
@@ -102,3 +109,14 @@ def _restrict(call: Any, origins: dict[Any, set[Any]], bounds: dict[Any, int]) -
     for var in relax.analysis.free_vars(call.args[where]):
         for param in origins.get(var, ()):
             bounds[param] = min(limit, bounds.get(param, limit))
+
+
+def _ask(call: Any, origins: dict[Any, set[Any]], asked: dict[Any, int]) -> None:
+    if call.op.name not in ("relax.equal", "relax.not_equal"):
+        return
+    for var, other in (call.args, reversed(call.args)):
+        if isinstance(var, relax.Var) and isinstance(other, tvm.ir.GenericConst) and "int" in str(other.ty.dtype):
+            numbers = other.value.numpy().ravel()
+            for param in origins.get(var, ()):
+                if len(numbers) == 1 and numbers[0] not in (0, 1):
+                    asked.setdefault(param, int(numbers[0]))

@@ -25,7 +25,7 @@ from collage.backends.lowering import Lowering
 from collage.backends.tvm.backend import CpuLowering, TVMBackend
 from collage.compile.build import compile_partitioned
 from collage.compile.rewrite import apply, with_outputs
-from collage.errors import CodegenError, CollageError, ModelInputError
+from collage.errors import CodegenError, CollageError, ModelInputError, last_line
 from collage.frontend.passes.precision import TO_DOUBLE, TO_SINGLE, Widening, calls_kernels, dtypes_of, widened_module
 from collage.frontend.passes.rewriting import bindings
 from collage.frontend.values import input_specs, output_specs
@@ -112,14 +112,33 @@ class ReferenceRun:
         index = {node.var: i for i, node in enumerate(self.graph.nodes) if node.var is not None}
         if all(isinstance(value, relax.Var) and index.get(value) in self._trace for value in returned):
             return list(self.values([index[value] for value in returned]))
-        return self._programs.of_result(self.inputs)
+        return self._run(self._programs.of_result)
+
+    def _run(self, program: _Program) -> list[np.ndarray]:
+        """What a program of the network gives.
+
+        Raises
+        ------
+        CollageError
+            An opaque node does not run on these values: random ones may choose a branch that does not fit.
+        """
+        try:
+            return program(self.inputs)
+        except RuntimeError as error:
+            if next(opaque_calls(self.module["main"]), None) is None:
+                raise
+            which = "random inputs" if self._given is None else "the inputs that were given"
+            raise CollageError(
+                f"the network does not run on {which}: {last_line(error)}; give inputs that it is meant for "
+                "(inputs=, or --inputs SAMPLE.npz)"
+            ) from error
 
     @cached_property
     def _trace(self) -> dict[int, list[np.ndarray]]:
         values = {i: [array] for i, array in zip(self.graph.inputs, self.inputs, strict=True)}
         shown = self._programs.shown
         if shown:
-            arrays = iter(self._programs.of_nodes(self.inputs))
+            arrays = iter(self._run(self._programs.of_nodes))
             for index in shown:
                 ty = self.graph.nodes[index].var.ty
                 values[index] = list(islice(arrays, len(ty.fields) if isinstance(ty, relax.TupleType) else 1))

@@ -182,6 +182,16 @@ def _neutral(value: Any, scope: Scope) -> Any:
     return None
 
 
+def _zero(value: Any, scope: Scope) -> Any:
+    """An integer times 0 is 0: exporters tie an input that is not read to a result in this way."""
+    shape = static_shape(value.ty) if call_to(value, "relax.multiply") else None
+    if shape is None or "int" not in dtype_of(value.ty):
+        return None
+    known = [array for array in map(value_of, value.args) if array is not None]
+    zero = any(array.size and not array.any() for array in known)
+    return constant(np.zeros(shape, dtype_of(value.ty))) if zero else None
+
+
 def _constant_last(value: Any, scope: Scope) -> Any:
     """The constant of a commutative operator is its second argument."""
     if call_to(value, *_COMMUTATIVE) and value_of(value.args[0]) is not None and value_of(value.args[1]) is None:
@@ -251,6 +261,7 @@ SIMPLIFICATIONS: tuple[Rule, ...] = (
     _permutation,
     _clamp,
     _neutral,
+    _zero,
     _constant_last,
     _take,
     _broadcast,

@@ -66,6 +66,14 @@ def test_an_unsupported_operator_is_named_with_its_node(tune, tmp_path: Path) ->
     refused(tune(tmp_path / "m.onnx"), "Frobnicate", "the_node")
 
 
+def test_inputs_that_are_not_the_networks(tune, tuned: Tuned, tmp_path: Path) -> None:
+    refused(tune(tuned.model, "--inputs", "nowhere.npz"), "nowhere.npz", "cannot be read")
+    np.savez(tmp_path / "sample.npz", other=np.ones(2, np.float32))
+    refused(tune(tuned.model, "--inputs", tmp_path / "sample.npz"), "'other', which is no input")
+    ran = tune(tuned.model, "--inputs", tmp_path / "sample.npz", "--batch", "2")
+    assert ran.status == 2 and "--inputs" in ran.err and "one list of shapes" in ran.err
+
+
 @pytest.mark.parametrize(
     ("option", "valid"), [("--backends", "tvm"), ("--searcher", "dijkstra"), ("--estimator", "measured")]
 )

@@ -168,3 +168,24 @@ def test_what_cannot_be_partitioned_is_refused() -> None:
         load(Public)
     with pytest.raises(FrontendError, match="no Relax function 'main'"):
         load(tvm.IRModule({"f": Public["other"]}))
+
+
+@I.ir_module
+class TiedByZero:
+    @R.function
+    def main(x: R.Tensor((2,), "float32"), rate: R.Tensor((), "int64"), scale: R.Tensor((2,), "float32")) -> R.Tuple(
+        R.Tensor((2,), "float32"), R.Tensor((2,), "float32")
+    ):
+        with R.dataflow():
+            nothing = R.astype(R.multiply(rate, R.const(0, "int64")), "float32")
+            y = R.add(R.nn.relu(x), nothing)
+            z = R.multiply(scale, R.const(0.0, "float32"))
+            R.output(y, z)
+        return (y, z)
+
+
+def test_an_integer_times_zero_is_zero_and_a_float_may_be_infinite() -> None:
+    module = load(TiedByZero)
+    assert operators(module) == {"nn.relu": 1, "multiply": 1, "Tuple": 1}, "what may be infinite times 0 stays"
+    values = {"x": np.array([-1, 2], np.float32), "rate": np.array(16000), "scale": np.ones(2, np.float32)}
+    np.testing.assert_array_equal(run(module, values), [[0, 2], [0, 0]])
