@@ -25,6 +25,7 @@ from collage.api.offer import offer
 from collage.api.plan import Plan
 from collage.backends.base import Backend
 from collage.backends.tvm.target import target_text
+from collage.compile.rewrite import whole_files
 from collage.compile.tuning import tune_kernels
 from collage.confirm.contest import Contest
 from collage.confirm.decision import decide
@@ -292,7 +293,10 @@ def partition(
                     searched = search(search_with, problem, chosen)
                 loss = greedy_loss(searched)
                 if board is None:
-                    decision = decide(search_with, searched, chosen, contest, correction_rounds, estimate_with.session)
+                    files = whole_files(module, graph, chosen) if devices == ("cpu",) else {}
+                    decision = decide(
+                        search_with, searched, chosen, contest, correction_rounds, estimate_with.session, files
+                    )
                 else:
                     plans = BoardPlans(module, graph, chosen, threads, reference, board, reporter)
                     decision = decide_on_board(searched, chosen, plans if confirm_end_to_end else None)

@@ -126,6 +126,13 @@ class Backend(ABC):
 
         return IndexSet(filter(is_able, inside))
 
+    def runs_file(self, graph: Any) -> bool:
+        """Whether it can run the ONNX file that a network (a `DataflowGraph`) was loaded from as it is; by default not.
+        Its code generator is then given a function whose attribute `ONNX_FILE` of `collage.annotations.onnx_file` names
+        the file.
+        """
+        return False
+
     @property
     def coalesces(self) -> bool:
         """Whether one partition may hold several of what the rules find one by one: graph backends take regions side by

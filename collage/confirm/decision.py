@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from types import MappingProxyType
 
 import msgspec
 
@@ -17,6 +18,7 @@ from collage.confirm.ties import simplest, tie_notes
 from collage.cost.cost import Cost
 from collage.deployed.plan_runner import Placement
 from collage.errors import NoCoverError
+from collage.graph.candidates import CandidatePartition
 from collage.search import Partitioning, Searcher, SearchProblem
 from collage.search.phase import Searched, search, single_backend_baselines
 from collage.search.thread_pools import shared_pools
@@ -63,12 +65,13 @@ def decide(
     contest: Contest | None,
     correction_rounds: int,
     session: Callable[[], AbstractContextManager[None]],
+    files: Mapping[str, Sequence[CandidatePartition]] = MappingProxyType({}),
 ) -> Decision:
     """`confirm` against every single-backend plan; `settle` where there is no contest."""
     baselines = single_backend_baselines(searched.problem, backends)
     if contest is None:
         return settle(searched, baselines)
-    return confirm(searcher, searched, baselines, backends, contest, correction_rounds, session)
+    return confirm(searcher, searched, baselines, backends, contest, correction_rounds, session, files)
 
 
 def settle(searched: Searched, baselines: Mapping[str, Partitioning]) -> Decision:
@@ -86,10 +89,12 @@ def confirm(
     contest: Contest,
     correction_rounds: int,
     session: Callable[[], AbstractContextManager[None]],
+    files: Mapping[str, Sequence[CandidatePartition]] = MappingProxyType({}),
 ) -> Decision:
     """Decide by end-to-end latencies: run the searched placement against the baselines, correct costs, search again.
 
-    What a search measures, it measures in a `session` of the estimator, which is over before plans run.
+    What a search measures, it measures in a `session` of the estimator, which is over before plans run. `files` are the
+    placements that run the network's own file (`collage.compile.rewrite.on_file`): nothing is searched about them.
 
     Raises
     ------
@@ -117,6 +122,7 @@ def confirm(
     others: dict[str, Placement] = {name: p.candidates for name, p in raced.items()}
     if UNTOUCHED not in without:
         others[UNTOUCHED] = None
+    others.update(files)
     trials = contest.trial({SEARCHED: found.candidates, **others})
 
     def run(placement: Partitioning) -> Trial:
@@ -132,11 +138,15 @@ def confirm(
     confirmation, answer = confirmation.with_answer(names)
     found = refined.rounds[answer].partitioning
     choice = confirmation.shipped
+    problem, shipped = refined.problem, found if choice == SEARCHED else raced.get(choice)
+    if choice in files:
+        shipped = Partitioning(tuple(files[choice]), confirmation.of(choice).latency)
+        problem = replace(problem, cost_table=problem.cost_table.knowing(shipped.candidates[0], shipped.cost))
     return Decision(
         choice=choice,
-        shipped=found if choice == SEARCHED else raced.get(choice),
+        shipped=shipped,
         searched=found,
-        problem=refined.problem,
+        problem=problem,
         notes=found.notes,
         rounds=refined.rounds,
         corrected_cost=Cost(refined.corrected(answer)),

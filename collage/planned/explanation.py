@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from collage.compile.rewrite import file_partition
 from collage.confirm import correction
 from collage.confirm.decision import Decision
 from collage.cost.cost import Cost
@@ -118,7 +119,8 @@ def planned_candidates(decision: Decision, costs: WorkloadCosts) -> PlannedCandi
 def _alike(chosen: Sequence[CandidatePartition], costs: WorkloadCosts) -> list[int]:
     """For each partition, the first one of equal workload."""
     first: dict[object, int] = {}
-    return [first.setdefault(n if c.backend == HOST else costs.workload(c), n) for n, c in enumerate(chosen)]
+    alone = {n for n, c in enumerate(chosen) if c.backend == HOST or file_partition([c]) is not None}
+    return [first.setdefault(n if n in alone else costs.workload(c), n) for n, c in enumerate(chosen)]
 
 
 def _known(decision: Decision, costs: WorkloadCosts, among: set[CandidatePartition]) -> dict[object, Cost]:

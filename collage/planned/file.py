@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from collage.annotations.onnx_file import is_file_label
 from collage.annotations.precision import FLOAT32, INT8
 from collage.backends.base import Backend
 from collage.errors import PlanError
@@ -177,6 +178,8 @@ def check_labels(data: PlanData, graph: DataflowGraph, backends: Mapping[str, Ba
             continue  # a library's labels are its patterns, and it finds out itself
         where = f"{path}: partition {number}, on {backend.name}"
         for label, nodes in partition.composites:
+            if is_file_label(label):
+                continue
             if label != INT8:
                 raise PlanError(f"{where}: it has no patterns, and {label!r} is none: only {INT8!r} labels its nodes")
             inside = IndexSet(partition.nodes) & IndexSet(nodes)

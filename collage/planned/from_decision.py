@@ -9,6 +9,7 @@ import msgspec
 from collage.accuracy.budget import ErrorBudget
 from collage.annotations.precision import FLOAT32, INT8, UNKNOWN
 from collage.backends.base import Backend
+from collage.compile.rewrite import file_partition
 from collage.confirm.decision import Decision
 from collage.confirm.within_budget import Within
 from collage.cost.cost import Cost
@@ -50,10 +51,16 @@ def planned_partitions(decision: Decision, costs: WorkloadCosts) -> tuple[Planne
                 cost=problem.cost(candidate),
                 runner_up=runner_up,
                 runner_up_cost=cost,
-                precision=FLOAT32 if candidate.backend == HOST else costs.workload(candidate).backend.precision,
+                precision=_precision(candidate, costs),
             )
         )
     return tuple(planned)
+
+
+def _precision(candidate: CandidatePartition, costs: WorkloadCosts) -> str:
+    if candidate.backend == HOST or file_partition([candidate]) is not None:
+        return FLOAT32
+    return costs.workload(candidate).backend.precision
 
 
 def planned_copies(decision: Decision) -> tuple[PlannedCopy, ...]:

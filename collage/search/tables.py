@@ -57,6 +57,12 @@ class CostTable:
         """What candidates of one workload have in common."""
         return candidate if self._key is None else self._key(candidate)
 
+    def knowing(self, candidate: CandidatePartition, cost: Cost) -> CostTable:
+        """The same table, with the cost of a candidate that was not estimated."""
+        other = CostTable(self.estimate, self._key, self.intervals)
+        other._known = {**self._known, candidate: cost}
+        return other
+
     def corrected(self, estimate: Estimate) -> CostTable:
         """A table of other costs for the same workloads, of which nothing is known yet."""
         return CostTable(estimate, self._key, self.intervals)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from collage.annotations.onnx_file import ONNX_FILE
 from collage.backends.base import Availability, Backend, Style
 from collage.backends.onnx.export import export_onnx, is_product_of_data, is_sum, takes_int8, unsupported_reason
+from collage.backends.onnx.file import file_model
 from collage.errors import CompiledModelError
 from collage.runtime import engines
 
@@ -63,14 +66,20 @@ class OnnxBackend(Backend):
         both = is_sum(node.expr) or is_product_of_data(node.expr)
         return tuple(node.inputs) if both else super().int8_operands(graph, node)
 
+    def runs_file(self, graph: Any) -> bool:
+        """By default where it takes every node: what a library computes wrongly, it computes wrongly in a file, too."""
+        return all(self.refusal(node) is None for node in map(graph.nodes.__getitem__, graph.coverable))
+
     def export(self, function: Any) -> ModelProto:
-        """The ONNX model of a `Codegen` function.
+        """The ONNX model of a `Codegen` function; of one that stands for a file, this file.
 
         Raises
         ------
         CodegenError
-            ONNX does not have its operators.
+            ONNX does not have its operators, or the file cannot be read.
         """
+        if ONNX_FILE in function.attrs:
+            return file_model(Path(str(function.attrs[ONNX_FILE])), function)
         return export_onnx(function, name=str(function.attrs["global_symbol"]), int8_results=self.int8_results)
 
     def engine_blob(self, function: Any) -> bytes:

@@ -10,6 +10,8 @@ A partition becomes private functions that `main` calls, one after the other; mo
   calls (`collage.compile.rewrite.steps`);
 - graph: a `Codegen` function whose body is the sub-graph; weights are inside, and attributes say which products are
   in eight bits;
+- graph, on the network's own ONNX file: a `Codegen` function whose attribute names the file
+  (`collage.compile.rewrite.on_file`);
 - library: a `Codegen` function that holds one `Composite` function per labelled pattern; of a backend of eight bits,
   an attribute says what its parameters range over.
 """
@@ -17,6 +19,7 @@ A partition becomes private functions that `main` calls, one after the other; mo
 from collage.compile.rewrite.body import Body, ordered_inputs, ordered_outputs
 from collage.compile.rewrite.extraction import extract
 from collage.compile.rewrite.network import apply, with_outputs
+from collage.compile.rewrite.on_file import file_partition, whole_files
 from collage.compile.rewrite.partition import Partition, partition_function
 from collage.compile.rewrite.steps import steps_of
 from collage.compile.rewrite.values import function_type
@@ -26,10 +29,12 @@ __all__ = [
     "Partition",
     "apply",
     "extract",
+    "file_partition",
     "function_type",
     "ordered_inputs",
     "ordered_outputs",
     "partition_function",
     "steps_of",
+    "whole_files",
     "with_outputs",
 ]

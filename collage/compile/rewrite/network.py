@@ -10,6 +10,7 @@ import tvm
 from tvm import relax
 
 from collage.backends.base import Backend
+from collage.compile.rewrite.on_file import apply_file, file_partition
 from collage.compile.rewrite.partition import Partition
 from collage.compile.rewrite.steps import steps_of
 from collage.compile.rewrite.values import function_type, substituted, variable
@@ -33,7 +34,15 @@ def apply(
         A cover in execution order (`Partitioning.candidates`).
     backends
         Name -> backend, for the style of each partition.
+
+    Raises
+    ------
+    CodegenError
+        The placement runs the network's ONNX file, which is not there any more.
     """
+    on_file = file_partition(ordered)
+    if on_file is not None:
+        return apply_file(module, on_file, f"collage_{on_file.backend}_0")
     main = module["main"]
     writer = _MainWriter(graph, main, graph.escaping)
     others = {gv: f for gv, f in module.functions_items() if gv.name_hint != "main"}
