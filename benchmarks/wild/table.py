@@ -41,7 +41,8 @@ def markdown(results: Sequence[Mapping[str, Any]]) -> str:
     )
     counts = Counter(result["outcome"] for _, result in rows)
     raced = any(result["verdict"] for _, result in rows)
-    told = "Above 1 is faster." if raced else "Outputs were compared; nothing was timed."
+    options = ", ".join(dict.fromkeys(" ".join(result["options"]) for _, result in rows if result["options"]))
+    told = f"Tuned with `{options}`; above 1 is faster." if raced else "Outputs were compared; nothing was timed."
     lines += ["", *textwrap.wrap(f"*Commit {commits}; {machines}. {told}*", 98, break_on_hyphens=False), ""]
     lines += [", ".join(f"{count} {outcome}" for outcome, count in counts.most_common()) + f", of {len(rows)}."]
     if ratios := [ratio for _, result in rows if (ratio := _ratio(result)) is not None]:

@@ -19,7 +19,7 @@ from collage.accuracy.budget import Budget, Verdict
 from collage.annotations.precision import INT8
 from collage.backends.base import Backend
 from collage.confirm.confirmation import SEARCHED, UNTOUCHED, Confirmation, Contestant, contestant
-from collage.confirm.finals import run_finals
+from collage.confirm.finals import plan_of, run_finals
 from collage.confirm.judges import leaves_final, leaves_race
 from collage.cost.cost import Cost
 from collage.deployed.messages import Watched
@@ -314,7 +314,7 @@ class Contest:
         shipped, final = run_finals(
             race,
             {name: partitions[name] for name in able},
-            {name: _plan_of(rival, partitions) for name, rival in self.rivals.items()},
+            {name: plan_of(rival.engine, partitions) for name, rival in self.rivals.items()},
             run,
         )
         entries = runner.enter(entrants)
@@ -386,12 +386,6 @@ def _first_names(placements: Mapping[str, Placement]) -> dict[str, str]:
     for name, placement in placements.items():
         found.setdefault(digest_of(cover_of(placement)), name)
     return found
-
-
-def _plan_of(rival: Rival, plans: Mapping[str, float]) -> str:
-    """The plan that runs what a rival runs: the file, or else the network on its engine alone."""
-    on_file = f"{rival.engine} on the file"
-    return on_file if on_file in plans else f"{rival.engine} alone"
 
 
 def _partitions(entrant: Entrant) -> float:

@@ -6,7 +6,7 @@ the winner and another final follows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from collage.confirm.confirmation import choose, those_who_finished
 from collage.deployed.race import Race
@@ -15,6 +15,12 @@ from collage.measure.statistics import TIE
 
 #: Finals at most: another one follows where somebody else has won, because that is a choice again.
 _FINALS = 3
+
+
+def plan_of(engine: str, plans: Collection[str]) -> str:
+    """The plan that runs what a rival runs: the file, or else the network on the rival's engine alone."""
+    on_file = f"{engine} on the file"
+    return on_file if on_file in plans else f"{engine} alone"
 
 
 def run_finals(
@@ -35,7 +41,7 @@ def run_finals(
     partitions
         As of `choose`, of those who raced.
     rivals
-        Name of each rival -> name of the plan that is its engine alone.
+        Name of each rival -> name of the plan that runs the same (`plan_of`).
     run
         Runs entrants by their names for the rounds of a final.
     """
