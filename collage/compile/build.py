@@ -23,6 +23,7 @@ from collage.backends.lowering import Linker, Lowering
 from collage.compile.calls import with_open_results
 from collage.compile.copies import Placed, devices_of, owners_of, with_copies
 from collage.compile.deployment import as_metadata, deployment_of
+from collage.compile.linking import link
 from collage.compile.lowering import lowering_of
 from collage.compile.other_devices import native_elsewhere, with_kernels_elsewhere
 from collage.errors import CodegenError, CollageError, last_line
@@ -86,15 +87,13 @@ class CompiledExecutable:
         target = Path(path)
         if self.linker is not None:
             self.linker.require_able(target)
-        # Libraries that register the engine module must never be unmapped while the process lives.
-        options = ["-Wl,-z,nodelete"]
         try:
             with replacing(target, ".so" if self.linker is None else target.suffix) as partial:
                 if self.linker is not None:
                     self.linker.export(self.executable, partial)
                     return
-                addons = [native.object_file(), *runtime_engines.object_files(self.metadata["engines"])]
-                self.executable.export_library(str(partial), addons=addons, options=options)
+                objects = [native.object_file(), *runtime_engines.object_files(self.metadata["engines"])]
+                link(self.executable, partial, objects)
         except (OSError, RuntimeError) as error:
             raise CollageError(f"{target}: cannot write the compiled model: {last_line(error)}") from error
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -127,18 +127,23 @@ class Contest:
         self._trials: dict[str, Trial] = {}
 
     def hopeless(
-        self, problem: SearchProblem, found: Partitioning, baselines: Mapping[str, Partitioning]
+        self,
+        problem: SearchProblem,
+        found: Partitioning,
+        baselines: Mapping[str, Partitioning],
+        files: Collection[str] = (),
     ) -> dict[str, Contestant]:
         """The baselines that are not run, because their costs add up to far more than those of the searched placement.
 
-        Engines that run the file by themselves are run all the same: sums of costs need not be right about them. TVM's
-        own build has the same compiler, without schedules: it is left out with the plan on TVM's scheduled kernels.
+        Sums of costs need not be right about engines that are rivals, too: such an engine runs all the same, on the
+        file, if that plan is among `files`, or else as the baseline. TVM's own build has the same compiler, without
+        schedules: it is left out with the plan on TVM's scheduled kernels.
         """
+        kept = {plan_of(rival.engine, files) for rival in self.rivals.values()}
         out = {}
         for name, baseline in baselines.items():
             times = problem.partitioning(baseline.candidates).cost.seconds / found.cost.seconds
-            by_itself = any(name == f"{rival.engine} alone" for rival in self.rivals.values())
-            if times > _HOPELESS and not by_itself:
+            if times > _HOPELESS and name not in kept:
                 why = f"{NOT_RUN}: its costs add up to {times:.2g} times those of the searched placement"
                 out[name] = Contestant(name, Cost.unknown(why))
         if any(f"{backend.name} alone" in out for backend in self.backends if backend.style == "native"):

@@ -117,7 +117,7 @@ def confirm(
     # A searcher that went by end-to-end latencies has no need of corrected costs.
     repeats = 0 if problem.latency_table.used else correction_rounds
     found = searched.partitioning
-    without = contest.hopeless(problem, found, baselines)
+    without = contest.hopeless(problem, found, baselines, files)
     raced = {name: baseline for name, baseline in baselines.items() if name not in without}
     others: dict[str, Placement] = {name: p.candidates for name, p in raced.items()}
     if UNTOUCHED not in without:

@@ -74,7 +74,12 @@ class EngineModuleObj : public ffi::ModuleObj {
 
   ffi::Bytes SaveToBytes() const final {
     if (loaded_ && !functions_.empty()) TVM_FFI_THROW(RuntimeError) << "a loaded model cannot be saved again: copy its file";
+    size_t size = metadata_.size() + 2 * sizeof(uint64_t);
+    for (const Entry& entry : entries_) {
+      size += entry.symbol.size() + entry.engine.size() + entry.options.size() + entry.blob.size() + 4 * sizeof(uint64_t);
+    }
     std::string out;
+    out.reserve(size);  // or else weights are copied each time that it grows
     Put(&out, metadata_);
     uint64_t count = entries_.size();
     out.append(reinterpret_cast<const char*>(&count), sizeof(count));

@@ -15,12 +15,15 @@ import tvm_ffi
 from collage.errors import CompiledModelError, ModelInputError
 from collage.runtime import engines
 from collage.runtime.arguments import Argument, Staging, empty
+from collage.runtime.blob import numpy_dtype
 from collage.runtime.bound import BoundCall, Buffers, check_outputs
 from collage.runtime.tensor_spec import TensorSpec
 from collage.runtime.threads import ensure_threads, prepare_threads
 
 #: TVM's device type of a CPU, and its allocator that keeps memory for the next call.
 _CPU, _POOLED = 1, 2
+#: Bytes of results up to which fresh memory costs less than the virtual machine, whose pool keeps its pages.
+_SMALL = 1 << 16
 
 
 class CompiledModel:
@@ -78,6 +81,7 @@ class CompiledModel:
             self._machine["vm_initialization"](*pooled, _CPU, 0, _POOLED)
         self._main = self._machine["main"]
         self._direct = _direct(module, facts.get("direct"))
+        self._small = None if self._direct is None else _small(self._direct, self.outputs)
         self.lock = Lock()
         self._process = os.getpid()
 
@@ -99,6 +103,8 @@ class CompiledModel:
         self._prepare()
         with self.lock:
             tensors = [argument.tensor(value) for argument, value in zip(self._arguments, inputs, strict=True)]
+            if self._small is not None:
+                return self._small.call(tensors)
             result = self._main(*tensors)
             if isinstance(result, tvm_ffi.Tensor):
                 return _as_array(result, tensors)
@@ -218,6 +224,31 @@ class _Direct:
     def ordered(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[Any]:
         """The arguments of the function."""
         return [*(inputs[i] for i in self.inputs), *(outputs[i] for i in self.outputs)]
+
+
+class _SmallCall:
+    """A call of the one partition of a model on fresh memory for its results, without the virtual machine."""
+
+    def __init__(self, direct: _Direct, outputs: Sequence[TensorSpec]) -> None:
+        self._direct = direct
+        self._kinds = [(spec.shape, numpy_dtype(spec.dtype)) for spec in outputs]
+
+    def call(self, tensors: Sequence[Any]) -> Any:
+        """Run on tensors that fit."""
+        results = [np.empty(shape, dtype) for shape, dtype in self._kinds]
+        targets = [tvm_ffi.from_dlpack(array, require_alignment=0) for array in results]
+        self._direct.function(*self._direct.ordered(tensors, targets))
+        return results[0] if len(results) == 1 else tuple(results)
+
+
+def _small(direct: _Direct, outputs: Sequence[TensorSpec]) -> _SmallCall | None:
+    """None where the results are large, or where NumPy's memory does not suit the partition."""
+    size = sum(int(np.prod(spec.shape, dtype=np.int64)) * numpy_dtype(spec.dtype).itemsize for spec in outputs)
+    if not direct.any_address or size > _SMALL:
+        return None
+    if any(Argument(spec, any_address=True).in_place(empty(spec)) is None for spec in outputs):
+        return None
+    return _SmallCall(direct, outputs)
 
 
 def _direct(module: Any, facts: Mapping[str, Any] | None) -> _Direct | None:

@@ -108,6 +108,7 @@ def register() -> None:
 
     def create_engine(engine: str, blob: Any, options: str) -> Run:
         """`blob` gives the bytes when it is called; models of before hand them over as they are."""
-        return create(str(engine), bytes(blob() if callable(blob) else blob), json.loads(str(options)))
+        given = blob() if callable(blob) else blob
+        return create(str(engine), given if isinstance(given, bytes) else bytes(given), json.loads(str(options)))
 
     tvm_ffi.register_global_func("collage.runtime.create_engine", create_engine, override=True)

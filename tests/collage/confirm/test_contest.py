@@ -163,6 +163,8 @@ def test_baselines_whose_costs_are_far_higher_are_not_run_unless_a_rival_shows_t
     plans = {b: problem.partitioning(placement(b)) for b in backends}
     out = found.hopeless(problem, plans["x"], {f"{b} alone": plans[b] for b in backends})
     assert set(out) == {"y alone"} and "2 times" in out["y alone"].latency.reason
+    out = found.hopeless(problem, plans["x"], {f"{b} alone": plans[b] for b in backends}, ["openvino on the file"])
+    assert set(out) == {"y alone", "openvino alone"}, "the engine runs on the file"
 
 
 def test_who_wins_the_final_beyond_doubt_ships_with_numbers_of_another_final(database: RecordDatabase) -> None:

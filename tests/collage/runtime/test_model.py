@@ -113,6 +113,25 @@ def test_what_engines_alone_read_is_not_copied(models: Models, name: str) -> Non
     assert [argument.tensor(array).data_ptr() for argument in model._arguments] == [array.ctypes.data] * 2
 
 
+@pytest.mark.parametrize("name", ["openvino", "onnxruntime", "other order"])
+def test_small_results_of_an_engine_alone_need_no_virtual_machine(models: Models, name: str) -> None:
+    model = collage.runtime.load(models(name))
+    inputs = values()
+    right = model.run([argument.tensor(array) for argument, array in zip(model._arguments, inputs, strict=True)])
+    model._main = None
+    for result, by_machine in zip(model(*inputs), right, strict=True):
+        np.testing.assert_array_equal(result, by_machine.numpy())
+        assert result.flags.owndata
+
+
+def test_large_results_come_from_the_pool(models: Models, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("collage.runtime.model._SMALL", 100)
+    model = collage.runtime.load(models("openvino"))
+    assert model._small is None
+    inputs = values()
+    assert_right(model(*inputs), inputs)
+
+
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("layout", ["aligned", "aligned to elements only", "read-only", "columns first", "strided"])
 def test_a_bound_call_reads_and_writes_the_callers_arrays(models: Models, name: str, layout: str) -> None:

@@ -128,7 +128,9 @@ class GraphBuilder:
                 f"{self.name}: its constants take {size / 2**30:.1f} GiB, and an ONNX model in memory holds at most "
                 "2 GiB: place this part on the tvm backend, or split it"
             )
-        graph = onnx.GraphProto(name=self.name)
+        model = onnx.ModelProto(ir_version=IR_VERSION, producer_name="collage")
+        graph = model.graph  # in place: a message that is given to another one is copied, weights and all
+        graph.name = self.name
         graph.node.extend(self._nodes)
         graph.input.extend(self._inputs)
         graph.output.extend(self._outputs)
@@ -138,7 +140,6 @@ class GraphBuilder:
             tensor.dims.extend(value.shape)
             tensor.data_type = helper.np_dtype_to_tensor_dtype(value.dtype)
             tensor.raw_data = value.tobytes()
-        model = onnx.ModelProto(ir_version=IR_VERSION, producer_name="collage", graph=graph)
         model.opset_import.extend(helper.make_opsetid(domain, version) for domain, version in self._opsets.items())
         return model
 
