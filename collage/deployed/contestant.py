@@ -1,7 +1,7 @@
 """The program of a contestant's process: an exported model behind `collage.runtime`, or a rival behind its own API.
 
 `collage.deployed.process` starts it, as a `collage.measure.helper`. It answers one request after the other. A compiled
-model is called as its users call it, on arrays as they come. Its partitions are watched in a second virtual machine,
+model is called as its users call it, on arrays as they come. Its partitions are watched by a second virtual machine,
 which exists only while they are watched.
 """
 
@@ -39,6 +39,7 @@ from collage.runtime.device_info import is_host
 
 if TYPE_CHECKING:
     from collage.measure.clock import Clock
+    from collage.runtime.model import CompiledModel
 
 
 class Server:
@@ -48,7 +49,7 @@ class Server:
         self._request: Load
         self._inputs: Sequence[np.ndarray] = ()
         self._call: Callable[[], Sequence[Any]]
-        self._model: Callable[..., Any]
+        self._model: CompiledModel
         self._clock: Clock | None = None
 
     def answer(self, request: Request) -> Answer:
@@ -77,8 +78,11 @@ class Server:
 
     def _compiled(self, inputs: Sequence[np.ndarray]) -> Callable[[], Sequence[Any]]:
         import collage.runtime
+        from collage.runtime.model import CompiledModel
 
-        model = self._model = collage.runtime.load(self._request.path)
+        model = collage.runtime.load(self._request.path)
+        assert isinstance(model, CompiledModel), "plans of one shape take part"
+        self._model = model
         if not is_host(self._request.device):
             from collage.measure.clock import clock_of
 
@@ -135,10 +139,9 @@ class Server:
         return time.perf_counter() - begin
 
     def _watch(self, request: Watch) -> Answer:
-        from collage.measure.watching import watched_model
+        from collage.measure.watching import watch
 
-        with watched_model(self._request.path, self._request.inputs, self._request.device) as run:
-            return Watched(*run(request.runs))
+        return Watched(*watch(self._model, self._request.inputs, request.runs))
 
 
 def _listed(found: Any) -> Sequence[Any]:

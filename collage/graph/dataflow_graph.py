@@ -51,6 +51,8 @@ class DataflowNode:
         The device that it has to be computed on; "" where that may be any, and of all but calls.
     range
         The lowest and the highest number that it held in calibration; `UNKNOWN` where that is not known.
+    reads_finite
+        Whether all that it reads is known to be finite, of operators for which that matters (`collage.graph.finite`).
     """
 
     index: int
@@ -66,6 +68,7 @@ class DataflowNode:
     size: int = 0
     place: str = ""
     range: Range = UNKNOWN
+    reads_finite: bool = False
 
     @property
     def is_coverable(self) -> bool:
@@ -90,6 +93,7 @@ class NodeSpec:
     size: int = 0
     place: str = ""
     range: Range = UNKNOWN
+    reads_finite: bool = False
 
 
 class DataflowGraph:
@@ -120,6 +124,7 @@ class DataflowGraph:
                 size=spec.size,
                 place=spec.place,
                 range=spec.range,
+                reads_finite=spec.reads_finite,
             )
             for index, spec in enumerate(specs)
         )

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-import tvm
 import tvm_ffi
 from tvm.runtime.vm import VirtualMachine
 
 from collage.measure.clock import clock_of
 from collage.measure.instrument import Span
 from collage.runtime.devices import device_of, upload
+from collage.runtime.model import CompiledModel
 
 #: The calls of a virtual machine in their order: symbol, and median seconds from its beginning to the next one's (of
 #: the last one, to its end).
@@ -52,33 +51,21 @@ class WatchedModel:
         self.watched["main"](*self._arguments)
 
 
-@contextmanager
-def watched_model(
-    path: str, inputs: Sequence[str], device: str
-) -> Iterator[Callable[[int], tuple[Parts, Parts, Calls]]]:
-    """A function that runs an exported model so often, and gives `parts_of`, `launches_of` and `calls_of` of the runs.
+def watch(model: CompiledModel, inputs: Sequence[str], runs: int) -> tuple[Parts, Parts, Calls]:
+    """Run a loaded model so often: `parts_of`, `launches_of` and `calls_of` of the runs.
+
+    What it was loaded from is loaded no second time: partitions are those of the model.
 
     Parameters
     ----------
-    path
-        Of the exported model, which is loaded in this process already.
     inputs
         Paths of `.npy` files.
-    device
-        The kind of device that it runs on.
     """
-    module, clock = tvm.runtime.load_module(path), clock_of(device)
-    metadata = json.loads(module.get_function("collage_metadata", query_imports=True)())
-    found = [device_of(name) for name in metadata.get("devices", [device])]
-    arguments = [upload(np.load(each), found[0]) for each in inputs]
-    watched = WatchedModel(module, arguments, found)
+    clock, devices = clock_of(model.device), [device_of(name) for name in model.devices]
+    watched = WatchedModel(model.module, [upload(np.load(path), devices[0]) for path in inputs], devices)
     watched.call_watched()
-
-    def run(runs: int) -> tuple[Parts, Parts, Calls]:
-        calls = [clock.watch_once(watched) for _ in range(runs)]
-        return parts_of(calls), launches_of(calls), calls_of(calls)
-
-    yield run
+    calls = [clock.watch_once(watched) for _ in range(runs)]
+    return parts_of(calls), launches_of(calls), calls_of(calls)
 
 
 def parts_of(watched: Sequence[Sequence[Span]]) -> Parts:

@@ -52,6 +52,8 @@ class CompiledModel:
         What it takes and gives, in order.
     metadata
         What the compiling side wrote into the file: versions, threads, and the plan.
+    module
+        TVM's runtime module, with the functions of all partitions.
     lock
         Held during a call. Models that take turns share one.
     """
@@ -67,23 +69,28 @@ class CompiledModel:
         self._pool_threads = int(metadata["threads"]) if "tvm" in facts.get("pools", ["tvm"]) else None
         prepare_threads(metadata["threads"])
         engines.register()
-        self._module = module  # TVM unloads a library with its last reference
-        self._machine = module["vm_load_executable"]()
+        self.module = module  # TVM unloads a library with its last reference
         self.devices = tuple(metadata.get("devices", [self.device]))
+        with engines.listening() as heard:
+            self._machine = self._new_machine()
+            self._main = self._machine["main"]
+            self._direct = _direct(module, facts.get("direct"), heard)
+        self._small = None if self._direct is None else _small(self._direct, self.outputs)
+        self.lock = Lock()
+        self._process = os.getpid()
+
+    def _new_machine(self) -> Any:
+        machine = self.module["vm_load_executable"]()
         if self.devices == ("cpu",):
-            self._machine["vm_initialization"](_CPU, 0, _POOLED)
+            machine["vm_initialization"](_CPU, 0, _POOLED)
         else:
             from collage.runtime.devices import device_of
 
             found = [device_of(device) for device in self.devices]
             self._device = found[0]
             pooled = [n for d in found for n in (int(d.dlpack_device_type()), int(d.index), _POOLED)]
-            self._machine["vm_initialization"](*pooled, _CPU, 0, _POOLED)
-        self._main = self._machine["main"]
-        self._direct = _direct(module, facts.get("direct"))
-        self._small = None if self._direct is None else _small(self._direct, self.outputs)
-        self.lock = Lock()
-        self._process = os.getpid()
+            machine["vm_initialization"](*pooled, _CPU, 0, _POOLED)
+        return machine
 
     def __call__(self, *inputs: Any) -> Any:
         """Run the network once.
@@ -251,10 +258,13 @@ def _small(direct: _Direct, outputs: Sequence[TensorSpec]) -> _SmallCall | None:
     return _SmallCall(direct, outputs)
 
 
-def _direct(module: Any, facts: Mapping[str, Any] | None) -> _Direct | None:
+def _direct(module: Any, facts: Mapping[str, Any] | None, heard: Sequence[Any]) -> _Direct | None:
+    """Where an engine in Python has just been made, it is called without TVM between."""
     if facts is None:
         return None
     function = module.get_function(facts["symbol"], query_imports=True)
+    if len(heard) == 1:
+        function = heard[0]
     return _Direct(function, facts["inputs"], facts["outputs"], facts["any_address"])
 
 

@@ -73,17 +73,17 @@ def unsupported_by_openvino(node: Any) -> str | None:
         return reason
     if is_opaque(expr):
         return _opaque_reason(expr)
-    refusal = _float_reason(expr) or _integer_reason(expr)
+    refusal = _float_reason(expr, getattr(node, "reads_finite", False)) or _integer_reason(expr)
     return f"{expr.op.name}: {refusal}" if refusal else None
 
 
-def _float_reason(call: Any) -> str | None:
+def _float_reason(call: Any, reads_finite: bool) -> str | None:
     name = call.op.name
     if name == "relax.argsort" or (name == "relax.topk" and str(call.attrs.ret_type) != "values"):
         return "OpenVINO puts equal elements in any order"
     if name == "relax.mod":
         return "OpenVINO computes remainders by division, which is inexact for large quotients"
-    if name in ("relax.max", "relax.min"):
+    if name in ("relax.max", "relax.min") and not reads_finite:
         return "OpenVINO gives the largest finite number where all elements are infinite"
     return None
 

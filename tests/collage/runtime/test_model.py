@@ -124,6 +124,17 @@ def test_small_results_of_an_engine_alone_need_no_virtual_machine(models: Models
         assert result.flags.owndata
 
 
+@pytest.mark.parametrize("name", ["openvino", "onnxruntime"])
+def test_an_engine_in_python_is_called_without_tvm_between(models: Models, name: str) -> None:
+    model = collage.runtime.load(models(name))
+    assert model._direct is not None and not isinstance(model._direct.function, tvm_ffi.Function)
+    again = collage.runtime.CompiledModel(model.module, model.metadata)  # the engine is there: none is made
+    assert again._direct is not None and isinstance(again._direct.function, tvm_ffi.Function)
+    inputs = values()
+    assert_right(model(*inputs), inputs)
+    assert_right(again(*inputs), inputs)
+
+
 def test_large_results_come_from_the_pool(models: Models, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("collage.runtime.model._SMALL", 100)
     model = collage.runtime.load(models("openvino"))
