@@ -56,10 +56,12 @@ def _written(module: Any, is_system: bool, prefix: str, folder: str) -> str:
 
 def _linked(path: str, files: Sequence[str], options: Sequence[str]) -> None:
     """Link object files, and the bytes under the name by which TVM finds them."""
-    given = [file for file in files if Path(file).name != _BYTES]
-    more: list[str] = []
+    given = [str(Path(file).resolve()) for file in files if Path(file).name != _BYTES]
+    folder, more = None, []
     for file in (file for file in files if Path(file).name == _BYTES):
+        # The linker names the bytes by their path as it is given: one without folders is the same in every run.
+        folder = str(Path(file).parent)
         symbol = tvm_ffi.get_global_func("runtime.ModuleImportsBlobName")()
-        begin = f"_binary_{re.sub('[^A-Za-z0-9]', '_', file)}_start"
-        more += ["-Wl,--format=binary", file, "-Wl,--format=default", f"-Wl,--defsym={symbol}={begin}"]
-    cc.create_shared(path, given, [*options, *more])
+        begin = f"_binary_{re.sub('[^A-Za-z0-9]', '_', _BYTES)}_start"
+        more = ["-Wl,--format=binary", _BYTES, "-Wl,--format=default", f"-Wl,--defsym={symbol}={begin}"]
+    cc.create_shared(str(Path(path).resolve()), given, [*options, *more], cwd=folder)

@@ -40,6 +40,15 @@ def test_no_compiler_sees_what_is_carried(tmp_path: Path, monkeypatch: pytest.Mo
     assert_runs(tmp_path / "model.so")
 
 
+def test_a_library_is_the_same_whenever_it_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    executable = compiled("engines")
+    executable.export("model.so")
+    executable.export(tmp_path / "elsewhere" / "another.so")
+    assert Path("model.so").read_bytes() == (tmp_path / "elsewhere" / "another.so").read_bytes()
+    assert_runs(tmp_path / "model.so")
+
+
 def test_a_linker_that_takes_object_files_only_gets_those(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     link, refused = cc.create_shared, []
 
