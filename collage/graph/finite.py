@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from collage.graph.kinds import NodeKind
 _MOVES = frozenset(
     (
         *("tuple", "tuple_get", "relax.nn.batch_flatten", "relax.nn.max_pool2d"),
-        *("relax.max", "relax.min", "relax.mean", "relax.minimum", "relax.where", "relax.astype"),
+        *("relax.max", "relax.min", "relax.mean", "relax.minimum", "relax.where"),
         *("relax.reshape", "relax.flatten", "relax.squeeze", "relax.expand_dims", "relax.permute_dims"),
         *("relax.broadcast_to", "relax.repeat", "relax.tile", "relax.flip", "relax.strided_slice", "relax.concat"),
         *("relax.stack", "relax.split", "relax.take"),
@@ -55,7 +56,7 @@ def finite_nodes(specs: Sequence[NodeSpec]) -> list[bool]:
 def _bound(spec: NodeSpec, operands: Sequence[float | None]) -> float | None:
     """The lower bound of a node's value; None where it may be infinite, or is not known to be finite."""
     if spec.kind is NodeKind.INPUT:
-        return -math.inf if str(spec.var.ty.dtype).startswith(("int", "uint", "bool")) else None
+        return -math.inf if _is_integer(spec.var) else None
     if spec.kind is NodeKind.CONSTANT:
         return _least(spec)
     known = [bound for bound in operands if bound is not None]
@@ -65,6 +66,8 @@ def _bound(spec: NodeSpec, operands: Sequence[float | None]) -> float | None:
         return min(known)
     if spec.op in _AT_LEAST:
         return _AT_LEAST[spec.op]
+    if spec.op == "relax.astype":
+        return None if _narrows(spec) else -math.inf
     first, last = known[0], known[-1]
     if spec.op == "relax.add":
         return first + last
@@ -79,6 +82,18 @@ def _bound(spec: NodeSpec, operands: Sequence[float | None]) -> float | None:
     if spec.op == "relax.rsqrt" or spec.op == "relax.divide":
         return None if last <= 0.0 else 0.0 if first >= 0.0 else -math.inf
     return None
+
+
+def _is_integer(value: Any) -> bool:
+    return str(value.ty.dtype).startswith(("int", "uint", "bool"))
+
+
+def _narrows(spec: NodeSpec) -> bool:
+    """Whether a cast may make an infinity of a number: the largest ones of float32, of which masks are made, are none in
+    float16.
+    """
+    given, result = str(spec.expr.args[0].ty.dtype), str(spec.var.ty.dtype)
+    return not _is_integer(spec.var) and result != "float64" and (result != "float32" or given == "float64")
 
 
 def _least(spec: NodeSpec) -> float | None:

@@ -54,6 +54,9 @@ PERHAPS_NOT: dict[str, Callable[[Any], Any]] = {
     "a quotient by what may be zero": lambda ids: normalised(ids, 0.0),
     "a root of what may be negative": lambda ids: op.sqrt(embedded(ids)),
     "a logarithm": lambda ids: op.log(op.abs(embedded(ids))),
+    "a cast to fewer bits": lambda ids: op.astype(
+        op.astype(op.add(embedded(ids), constant(-3.4e38)), "float16"), "float32"
+    ),
     "masked": lambda ids: op.where(op.less(embedded(ids), constant(0.0)), constant(-np.inf), embedded(ids)),
 }
 
