@@ -1,12 +1,11 @@
 """Linking: an executable becomes one shared library.
 
-TVM's own export makes an LLVM module of everything that the executable carries, weights included, which takes ten
-seconds for half a gigabyte. Here the linker puts these bytes into the library as they are.
+TVM's own export makes an LLVM module of everything that the executable carries, weights included. Here the linker puts
+these bytes into the library as they are (docs/TVM.md, "Running").
 """
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +17,9 @@ from tvm.support import cc
 
 #: Libraries that register the engine module must never be unmapped while the process lives.
 _OPTIONS = ("-Wl,-z,nodelete",)
-_BYTES = "carried.bin"
+#: The file with what the executable carries, and what the linker calls its beginning. The linker names bytes by the path
+#: that it is given: one without folders is the same in every run.
+_BYTES, _BEGIN = "carried.bin", "_binary_carried_bin_start"
 
 
 def link(executable: Any, path: Path, objects: Sequence[str]) -> None:
@@ -56,12 +57,8 @@ def _written(module: Any, is_system: bool, prefix: str, folder: str) -> str:
 
 def _linked(path: str, files: Sequence[str], options: Sequence[str]) -> None:
     """Link object files, and the bytes under the name by which TVM finds them."""
-    given = [str(Path(file).resolve()) for file in files if Path(file).name != _BYTES]
-    folder, more = None, []
-    for file in (file for file in files if Path(file).name == _BYTES):
-        # The linker names the bytes by their path as it is given: one without folders is the same in every run.
-        folder = str(Path(file).parent)
-        symbol = tvm_ffi.get_global_func("runtime.ModuleImportsBlobName")()
-        begin = f"_binary_{re.sub('[^A-Za-z0-9]', '_', _BYTES)}_start"
-        more = ["-Wl,--format=binary", _BYTES, "-Wl,--format=default", f"-Wl,--defsym={symbol}={begin}"]
-    cc.create_shared(str(Path(path).resolve()), given, [*options, *more], cwd=folder)
+    objects = [str(Path(file).resolve()) for file in files if Path(file).name != _BYTES]
+    folder = next((str(Path(file).parent) for file in files if Path(file).name == _BYTES), None)
+    symbol = tvm_ffi.get_global_func("runtime.ModuleImportsBlobName")()
+    carried = ["-Wl,--format=binary", _BYTES, "-Wl,--format=default", f"-Wl,--defsym={symbol}={_BEGIN}"]
+    cc.create_shared(str(Path(path).resolve()), objects, [*options, *(carried if folder else ())], cwd=folder)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,8 @@ import numpy as np
 from collage.graph.dataflow_graph import NodeSpec
 from collage.graph.kinds import NodeKind
 
+#: Operators that libraries compute wrongly where all elements are infinite.
+_EXTREMA = ("relax.max", "relax.min")
 #: The elements of the result are elements of operands.
 _MOVES = frozenset(
     (
@@ -45,12 +48,17 @@ _AT_LEAST = {
 }
 
 
-def finite_nodes(specs: Sequence[NodeSpec]) -> list[bool]:
-    """Of each node of a graph, in topological order."""
+def with_finite_reads(specs: Sequence[NodeSpec]) -> Sequence[NodeSpec]:
+    """The specs of a graph, in topological order, of which extrema say whether all that they read is finite."""
+    if not any(spec.op in _EXTREMA for spec in specs):
+        return specs  # without a look at all weights
     bounds: list[float | None] = []
+    found = []
     for spec in specs:
-        bounds.append(_bound(spec, [bounds[i] for i in spec.inputs]))
-    return [bound is not None for bound in bounds]
+        operands = [bounds[i] for i in spec.inputs]
+        bounds.append(_bound(spec, operands))
+        found.append(replace(spec, reads_finite=None not in operands) if spec.op in _EXTREMA else spec)
+    return found
 
 
 def _bound(spec: NodeSpec, operands: Sequence[float | None]) -> float | None:
@@ -89,9 +97,7 @@ def _is_integer(value: Any) -> bool:
 
 
 def _narrows(spec: NodeSpec) -> bool:
-    """Whether a cast may make an infinity of a number: the largest ones of float32, of which masks are made, are none in
-    float16.
-    """
+    """Whether a cast may make infinities: the largest numbers of float32, of which masks are made, are none of float16."""
     given, result = str(spec.expr.args[0].ty.dtype), str(spec.var.ty.dtype)
     return not _is_integer(spec.var) and result != "float64" and (result != "float32" or given == "float64")
 

@@ -7,8 +7,7 @@ expression, a data type or an inline tuple is part of the call that holds it and
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Hashable, Iterator, Mapping
 from typing import Any
 
 import tvm
@@ -20,11 +19,8 @@ from collage.annotations.places import places_of
 from collage.annotations.precision import UNKNOWN, Range, ranges_of, with_ranges
 from collage.errors import FrontendError
 from collage.graph.dataflow_graph import DataflowGraph, NodeSpec
-from collage.graph.finite import finite_nodes
+from collage.graph.finite import with_finite_reads
 from collage.graph.kinds import NodeKind, OpKind, ValueKind, call_kind
-
-#: Operators of which libraries compute those of infinities wrongly.
-_EXTREMA = ("relax.max", "relax.min")
 
 
 def read_graph(mod: tvm.IRModule, name: str = "main") -> DataflowGraph:
@@ -71,18 +67,7 @@ def read_graph(mod: tvm.IRModule, name: str = "main") -> DataflowGraph:
     for binding, place, ends in zip(listed, places or [""] * len(listed), ranges[len(function.params) :], strict=True):
         reader.bind(binding, place, ends)
     escaping = list(reader.sources(function.body.body))
-    return DataflowGraph(_with_finite(reader.specs), escaping)
-
-
-def _with_finite(specs: Sequence[NodeSpec]) -> Sequence[NodeSpec]:
-    """The specs, of which extrema say whether all that they read is finite: it takes a look at all weights."""
-    if not any(spec.op in _EXTREMA for spec in specs):
-        return specs
-    finite = finite_nodes(specs)
-    return [
-        replace(spec, reads_finite=all(finite[i] for i in spec.inputs)) if spec.op in _EXTREMA else spec
-        for spec in specs
-    ]
+    return DataflowGraph(with_finite_reads(reader.specs), escaping)
 
 
 def with_node_ranges(mod: tvm.IRModule, ranges: Mapping[int, Range]) -> tvm.IRModule:

@@ -52,14 +52,16 @@ class WatchedModel:
 
 
 def watch(model: CompiledModel, inputs: Sequence[str], runs: int) -> tuple[Parts, Parts, Calls]:
-    """Run a loaded model so often: `parts_of`, `launches_of` and `calls_of` of the runs.
-
-    What it was loaded from is loaded no second time: partitions are those of the model.
+    """`parts_of`, `launches_of` and `calls_of` of some runs. Nothing is loaded a second time.
 
     Parameters
     ----------
+    model
+        Loaded in this process.
     inputs
-        Paths of `.npy` files.
+        Paths of `.npy` files, in the order of its inputs.
+    runs
+        How many.
     """
     clock, devices = clock_of(model.device), [device_of(name) for name in model.devices]
     watched = WatchedModel(model.module, [upload(np.load(path), devices[0]) for path in inputs], devices)

@@ -20,7 +20,7 @@ from collage.errors import CompiledModelError
 from collage.runtime.engine import Engine, FunctionEngine, Run
 
 _GROUP = "collage.engines"
-#: Of whoever listens.
+#: The list of whoever listens (`listening`).
 _heard: ContextVar[list[Run] | None] = ContextVar("_heard", default=None)
 
 
@@ -109,8 +109,8 @@ def object_files(engines: Iterable[str]) -> list[str]:
 
 @contextmanager
 def listening() -> Iterator[list[Run]]:
-    """The functions that engines make for compiled models in this thread, until the block ends, as they are: a call of
-    an engine in Python that goes through TVM takes 2 µs more.
+    """The functions that engines make for compiled models in this thread until the block ends, as they are: TVM wraps
+    them, and a call through that takes longer.
     """
     heard: list[Run] = []
     token = _heard.set(heard)
