@@ -17,8 +17,8 @@ from tvm.support import cc
 
 #: Libraries that register the engine module must never be unmapped while the process lives.
 _OPTIONS = ("-Wl,-z,nodelete",)
-#: The file with what the executable carries, and what the linker calls its beginning. The linker names bytes by the path
-#: that it is given: one without folders is the same in every run.
+#: The file with what the executable carries, and what the linker calls its beginning: a name made of the path as it is
+#: given, which without folders is the same in every run.
 _BYTES, _BEGIN = "carried.bin", "_binary_carried_bin_start"
 
 

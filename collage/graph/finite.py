@@ -97,7 +97,7 @@ def _is_integer(value: Any) -> bool:
 
 
 def _narrows(spec: NodeSpec) -> bool:
-    """Whether a cast may make infinities: the largest numbers of float32, of which masks are made, are none of float16."""
+    """Whether a cast may make infinities: of the largest numbers of float32, which masks have, float16 makes some."""
     given, result = str(spec.expr.args[0].ty.dtype), str(spec.var.ty.dtype)
     return not _is_integer(spec.var) and result != "float64" and (result != "float32" or given == "float64")
 
