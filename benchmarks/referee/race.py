@@ -19,6 +19,10 @@ import psutil
 
 from benchmarks.referee.process import Contestant, ContestantError, Entry
 from benchmarks.workloads import random_inputs
+from collage.cost.disturbance import LIMITS
+from collage.deployed.race import SHORT_S, Patience
+from collage.measure.core_to_core import core_to_core
+from collage.progress import Reporter
 
 #: Contestants whose outputs the others' are compared with, where they run; the first of all otherwise.
 _REFERENCE = "onnxruntime"
@@ -40,12 +44,15 @@ class Terms:
         Of the inputs and the order, one for each repetition.
     threads
         Of each contestant.
+    patience
+        Seconds of a repetition that are spent on waiting for cores that are near each other, where calls are short.
     """
 
     rounds: int = 31
     seconds: float = 0.2
     seeds: Sequence[int] = (0, 1, 2)
     threads: int = field(default_factory=lambda: len(os.sched_getaffinity(0)))
+    patience: float = 120.0
 
 
 @dataclass
@@ -69,7 +76,9 @@ class Repetition:
     unavailable
         Contestant -> why it did not run.
     machine
-        Load average and share of stolen time in each round.
+        Load average, share of stolen time, and latency between cores over its least, in each round.
+    set_aside
+        Number of rounds of short calls that were run again, because their cores were far from each other.
     """
 
     seed: int
@@ -81,6 +90,7 @@ class Repetition:
     facts: dict[str, dict[str, Any]] = field(default_factory=dict)
     unavailable: dict[str, str] = field(default_factory=dict)
     machine: list[dict[str, float]] = field(default_factory=list)
+    set_aside: int = 0
 
     @contextmanager
     def leaving_out(self, name: str) -> Iterator[None]:
@@ -139,21 +149,28 @@ def race(
 
 
 def _rounds(contestants: Sequence[Contestant], terms: Terms, repetition: Repetition) -> None:
-    rng = random.Random(repetition.seed)
-    for _ in range(terms.rounds):
+    rng, patience, fastest = random.Random(repetition.seed), Patience(terms.patience), 0.0
+    while len(repetition.machine) < terms.rounds:
+        if fastest <= SHORT_S:
+            patience.wait(Reporter())
         contestants = [c for c in contestants if c.name not in repetition.unavailable]
-        before, begin = psutil.cpu_times(), time.perf_counter()
+        apart, before, begin = core_to_core(), psutil.cpu_times(), time.perf_counter()
+        found: dict[str, list[float]] = {}
         for contestant in rng.sample(contestants, len(contestants)):
-            samples: list[float] = []
             with repetition.leaving_out(contestant.name):
-                samples = contestant.ask(time=terms.seconds, warm=terms.seconds / 2)["samples"]
-            if not samples:
-                continue
-            repetition.medians.setdefault(contestant.name, []).append(float(np.median(samples)))
-            repetition.samples.setdefault(contestant.name, []).append(thinned(samples))
+                found[contestant.name] = contestant.ask(time=terms.seconds, warm=terms.seconds / 2)["samples"]
         steal = getattr(psutil.cpu_times(), "steal", 0.0) - getattr(before, "steal", 0.0)
-        elapsed = (time.perf_counter() - begin) * (os.cpu_count() or 1)
-        repetition.machine.append({"load": round(os.getloadavg()[0], 2), "steal": round(steal / elapsed, 4)})
+        elapsed, apart = time.perf_counter() - begin, max(apart, core_to_core())
+        fastest = min((float(np.median(samples)) for samples in found.values() if samples), default=0.0)
+        if fastest <= SHORT_S and apart > LIMITS["core_to_core"] and patience.allows(elapsed):
+            repetition.set_aside += 1
+            continue
+        for name, samples in found.items():
+            if samples:
+                repetition.medians.setdefault(name, []).append(float(np.median(samples)))
+                repetition.samples.setdefault(name, []).append(thinned(samples))
+        machine = {"load": os.getloadavg()[0], "steal": steal / elapsed / (os.cpu_count() or 1), "core_to_core": apart}
+        repetition.machine.append({name: round(value, 4) for name, value in machine.items()})
 
 
 def thinned(samples: Sequence[float]) -> list[float]:

@@ -80,7 +80,7 @@ class Confirmation(msgspec.Struct, frozen=True, rename={"contestants": "rivals"}
     contestants
         Everybody who took part.
     disturbed
-        Share of the final's rounds in which others used the machine.
+        Share of the final's rounds on a disturbed machine (`collage.measure.conditions`).
     """
 
     shipped: str

@@ -22,7 +22,7 @@ from collage.cost.cost import Cost
 from collage.deployed.entry import Entry
 from collage.deployed.messages import COMPILED, Load, Run, Watched
 from collage.deployed.protocol import EndToEnd
-from collage.deployed.race import Judge, Race, everybody, race
+from collage.deployed.race import Judge, Patience, Race, everybody, race
 from collage.deployed.rivals import Rival
 from collage.deployed.timeline import PARTITION
 from collage.errors import CollageError
@@ -94,6 +94,7 @@ class PlanRunner:
         self._expected = write_arrays(tuple(expected), self.folder, "expected")
         self._entries: dict[_Key, Entry] = {}
         self._rng = random.Random(seed)
+        self._patience = Patience(protocol.patience_s if threads > 1 and device == "cpu" else 0.0)
 
     @property
     def folder(self) -> Path:
@@ -129,7 +130,8 @@ class PlanRunner:
 
     def race(self, entrants: Mapping[str, Entrant], rounds: int, judge: Judge = everybody) -> Race:
         """Rounds in which all that run and are right take turns (`collage.deployed.race.race`)."""
-        return race(self.enter(entrants), self.protocol, rounds, self._rng, judge, self.reporter)
+        entries = self.enter(entrants)
+        return race(entries, self.protocol, rounds, self._rng, judge, self.reporter, self._patience)
 
     def watch(self, entrant: Entrant) -> Watched | None:
         """The seconds of each call of a placement inside the whole; None where it is out."""

@@ -26,6 +26,9 @@ class EndToEnd:
         Rounds of the final: fresh samples of the winner, the best other plan and the rivals.
     longest
         So many times these rounds are run at most, by those whose order is in doubt.
+    patience_s
+        Seconds that a tuning run waits, in all, for processors that a hypervisor put far from each other: rounds of
+        short calls are run again (`collage.deployed.race.Patience`).
     watched_runs
         Runs with a stopwatch around each call.
     version
@@ -38,8 +41,9 @@ class EndToEnd:
     race_rounds: int = 24
     final_rounds: int = 15
     longest: int = 3
+    patience_s: float = 60.0
     watched_runs: int = 5
-    version: int = 10
+    version: int = 11
 
     def as_dict(self) -> dict[str, Any]:
         """For keys and records."""

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import random
 import statistics
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from collage.cost.disturbance import LIMITS
 from collage.deployed.entry import Entry
 from collage.deployed.protocol import EndToEnd
 from collage.measure.conditions import Conditions, Watch
+from collage.measure.core_to_core import core_to_core
 from collage.measure.host_lock import timing
 from collage.progress import Reporter
 
+#: Seconds of a call up to which distant cores change who is the fastest: threads meet often in it.
+SHORT_S = 5e-3
+#: Seconds between two looks at whether cores are near each other again.
+_LOOK_S = 0.25
 #: Name -> latencies of the rounds, all contestants that ever took part -> those that leave now, or None: it is over.
 Judge = Callable[[Mapping[str, Sequence[float]]], Sequence[str] | None]
 
@@ -38,12 +45,33 @@ class Race:
 
     @property
     def disturbed(self) -> float:
-        """Share of the rounds in which others used the machine."""
+        """Share of the rounds in which the machine was disturbed."""
         return sum(c.disturbed for c in self.conditions) / max(1, len(self.conditions))
 
     def quiet(self, name: str) -> list[tuple[float, ...]]:
         """Its turns in rounds that were not disturbed."""
         return [t for t, c in zip(self.samples[name], self.conditions, strict=False) if not c.disturbed]
+
+
+@dataclass
+class Patience:
+    """For how many seconds more a tuning run waits for a hypervisor to put its processors near each other again."""
+
+    seconds: float
+
+    def wait(self, reporter: Reporter) -> None:
+        """Until they are near each other, or the patience is over."""
+        until = time.monotonic() + self.seconds
+        while time.monotonic() < until and core_to_core() > LIMITS["core_to_core"]:
+            reporter.step("waiting for cores that are near each other", 0)
+            time.sleep(_LOOK_S)
+        self.seconds = max(0.0, until - time.monotonic())
+
+    def allows(self, seconds: float) -> bool:
+        """Whether so many seconds may be lost, which they are then."""
+        allowed = seconds < self.seconds
+        self.seconds -= seconds if allowed else 0.0
+        return allowed
 
 
 def everybody(_: Mapping[str, Sequence[float]]) -> Sequence[str]:
@@ -58,8 +86,12 @@ def race(
     rng: random.Random,
     judge: Judge,
     reporter: Reporter,
+    patience: Patience | None = None,
 ) -> Race:
     """Run rounds until the judge ends the race, `rounds` at most. An entry that fails is out.
+
+    Rounds of short calls wait for cores that are near each other, and are run again if these were moved apart, while
+    there is patience. After that every round counts.
 
     Parameters
     ----------
@@ -73,22 +105,32 @@ def race(
         Draws the order of turns.
     judge
         Asked after each round who leaves.
+    patience
+        How long distant cores are waited for; None is not at all.
     """
+    patience = patience or Patience(0.0)
     found = Race({name: [] for name, entry in entries.items() if entry.problem is None})
     running = list(found.samples)
     watch = Watch()
     for number in range(rounds):
         reporter.step(f"round {number + 1}: {len(running)} plans", 0)
         fastest = min((entries[name].latency for name in running), default=float("inf"))
-        with timing(reporter):
-            watch.processes = tuple(p for name in running for p in entries[name].processes)
-            with watch:
-                turns = {n: entries[n].turn(protocol, fastest) for n in rng.sample(running, len(running))}
+        is_short = fastest <= SHORT_S
+        while True:
+            if is_short:
+                patience.wait(reporter)
+            begin = time.monotonic()
+            with timing(reporter):
+                watch.processes = tuple(p for name in running for p in entries[name].processes)
+                with watch:
+                    turns = {n: entries[n].turn(protocol, fastest) for n in rng.sample(running, len(running))}
+            running = [name for name in running if entries[name].problem is None]
+            if not (is_short and watch.conditions.apart and patience.allows(time.monotonic() - begin)):
+                break
         for name, turn in turns.items():
             if turn:
                 found.samples[name].append(turn)
         found.conditions.append(watch.conditions)
-        running = [name for name in running if entries[name].problem is None]
         leaving = judge({name: found.latencies(name) for name in found.samples if entries[name].problem is None})
         if leaving is None:
             break

@@ -1,4 +1,5 @@
-"""Conditions: the state of the machine while something was timed: other processes, a hypervisor, a slower clock.
+"""Conditions: the state of the machine while something was timed: other processes, a hypervisor, a slower clock, cores
+that are far from each other.
 
     watch = Watch()
     with watch:
@@ -24,6 +25,7 @@ from types import TracebackType
 from typing import NamedTuple, TypeVar
 
 from collage.cost.disturbance import LIMITS, was_disturbed
+from collage.measure.core_to_core import core_to_core
 
 #: How long samples are repeated for: so many seconds, and this share of the time that sampling took besides.
 REPEATED_S = 1.0
@@ -50,11 +52,15 @@ class Conditions:
     canary
         Time of a fixed piece of arithmetic over its best in this process, before or after the samples, whichever was
         faster: threads of ours may have been awake still. 0 where it was not run.
+    core_to_core
+        Latency between processors over its least in this process, before or after the samples, whichever was larger
+        (`collage.measure.core_to_core`). 0 where it is not known.
     """
 
     load: float = 0.0
     steal: float = 0.0
     canary: float = 0.0
+    core_to_core: float = 0.0
 
     @property
     def disturbance(self) -> float:
@@ -66,6 +72,11 @@ class Conditions:
     def disturbed(self) -> bool:
         """Whether samples taken in these conditions should be taken again."""
         return was_disturbed(asdict(self))
+
+    @property
+    def apart(self) -> bool:
+        """Whether processors were on cores that are far from each other."""
+        return self.core_to_core > LIMITS["core_to_core"]
 
     def as_dict(self) -> dict[str, float]:
         """For records."""
@@ -86,11 +97,11 @@ def disturbance_notes(conditions: Sequence[Conditions]) -> list[str]:
     disturbed = [found for found in conditions if found.disturbed]
     if not disturbed:
         return []
-    load, steal, canary = (median(getattr(c, name) for c in disturbed) for name in ("load", "steal", "canary"))
+    load, steal, canary, apart = (median(getattr(c, name) for c in disturbed) for name in LIMITS)
     return [
         f"{len(disturbed)} of {len(conditions)} candidates were measured on a disturbed machine, in the calmest of the "
         f"samples taken: others used {load:.0%} of the processors, a hypervisor {steal:.0%}, and arithmetic took "
-        f"{canary:.2f} times its best (medians)"
+        f"{canary:.2f} and a message between cores {apart:.2f} times its best (medians)"
     ]
 
 
@@ -110,10 +121,10 @@ class Watch:
         self.processes = tuple(processes)
         self.conditions = Conditions()
         self._best = math.inf
-        self._before: tuple[float, _Reading] | None = None
+        self._before: tuple[float, float, _Reading] | None = None
 
     def __enter__(self) -> Watch:
-        self._before = (self._canary(), _read(self.processes)) if _STAT.exists() else None
+        self._before = (core_to_core(), self._canary(), _read(self.processes)) if _STAT.exists() else None
         return self
 
     def __exit__(
@@ -121,9 +132,10 @@ class Watch:
     ) -> None:
         if self._before is None:
             return
-        canary, before = self._before
+        apart, canary, before = self._before
         load, steal = _shares(before, _read(self.processes))
-        self.conditions = Conditions(load, steal, min(canary, self._canary()) / self._best)
+        canary = min(canary, self._canary())
+        self.conditions = Conditions(load, steal, canary / self._best, max(apart, core_to_core()))
 
     def _canary(self) -> float:
         """Seconds of the fastest of a few runs: a single one that was interrupted does not count."""

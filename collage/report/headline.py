@@ -70,7 +70,7 @@ def _certainty(plan: PlanData, rivals: list[Contestant]) -> str:
         parts.append(f"{verdict} {rival.name} (95% interval {low:.3f} to {high:.3f})")
     shared = percent(plan.confirmation.disturbed, signed=False)
     if plan.confirmation.disturbed > 0:
-        parts.append(f"others used the machine in {shared} of the rounds")
+        parts.append(f"the machine was disturbed in {shared} of the rounds")
     return "; ".join(parts)
 
 

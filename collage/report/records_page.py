@@ -114,8 +114,8 @@ def _sessions(found: Overview) -> Drawn:
     return section(
         "sessions",
         "Sessions",
-        "A session is a tuning run. An observation is disturbed where other processes, other guests of the machine or "
-        "a lower clock took part." + left,
+        "A session is a tuning run. An observation is disturbed where other processes, other guests of the machine, "
+        "a lower clock or distant cores took part." + left,
         charts=[
             bars(
                 "Observations of each session, by whether they were disturbed",

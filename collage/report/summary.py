@@ -172,7 +172,7 @@ def whole_lines(plan: PlanData) -> list[tuple[str, str]]:
         lines.append(("apparent loss", percent(plan.apparent_loss) or "unknown"))
         if plan.confirmation.disturbed > 0:
             share = percent(plan.confirmation.disturbed, signed=False)
-            lines.append(("rounds in which others used the machine", share))
+            lines.append(("rounds on a disturbed machine", share))
     return lines
 
 

@@ -8,8 +8,10 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from collage.cost.cost import Cost
+from collage.deployed import race as module
 from collage.deployed.protocol import EndToEnd
-from collage.deployed.race import everybody, race
+from collage.deployed.race import Patience, everybody, race
+from collage.measure import conditions
 from collage.progress import Reporter
 
 PROTOCOL = EndToEnd()
@@ -70,3 +72,41 @@ def test_the_order_is_that_of_the_seed(seed: int) -> None:
     for log in logs:
         race(entries(log, a=None, b=None, c=None), PROTOCOL, 5, random.Random(seed), everybody, Reporter())  # type: ignore[arg-type]
     assert logs[0] == logs[1]
+
+
+@pytest.fixture
+def apart(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """How far cores are from each other, look by look; the last one stays."""
+    looks: list[float] = []
+
+    def look() -> float:
+        return looks.pop(0) if len(looks) > 1 else looks[0]
+
+    monkeypatch.setattr(module, "core_to_core", look)
+    monkeypatch.setattr(conditions, "core_to_core", look)
+    monkeypatch.setattr(module, "_LOOK_S", 0.0)
+    return looks
+
+
+def test_a_round_whose_cores_were_moved_apart_is_run_again(apart: list[float]) -> None:
+    apart.extend([1.0, 1.0, 5.0, 5.0, 5.0, 1.0])  # before, around the round; then looks while waiting
+    log: list[str] = []
+    short = {name: MadeUp(1e-3, log, name) for name in "ab"}
+    found = race(short, PROTOCOL, 2, random.Random(0), everybody, Reporter(), Patience(60.0))  # type: ignore[arg-type]
+    assert len(log) == 6 and len(found.samples["a"]) == 2 and not any(c.apart for c in found.conditions)
+
+
+def test_without_patience_and_for_long_calls_every_round_counts(apart: list[float]) -> None:
+    apart.append(5.0)
+    for seconds, patience in ((1e-3, Patience(0.0)), (1.0, Patience(60.0))):
+        log: list[str] = []
+        entrants = {name: MadeUp(seconds, log, name) for name in "ab"}
+        found = race(entrants, PROTOCOL, 2, random.Random(0), everybody, Reporter(), patience)  # type: ignore[arg-type]
+        assert len(log) == 4 and all(c.apart for c in found.conditions)
+
+
+def test_patience_ends(apart: list[float]) -> None:
+    apart.append(5.0)
+    patience = Patience(0.05)
+    patience.wait(Reporter())
+    assert patience.seconds == 0.0 and not patience.allows(1e-9)

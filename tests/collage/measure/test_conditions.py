@@ -22,6 +22,7 @@ class Machine:
     def __init__(self, stat: Path) -> None:
         self.stat = stat
         self.clock = self.ours = 0.0
+        self.core_to_core = 1.0
         self.pass_time(1.0)
 
     def pass_time(self, seconds: float, ours: float = 0.0, others: float = 0.0, stolen: float = 0.0) -> None:
@@ -41,6 +42,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine
     state = Machine(tmp_path / "stat")
     monkeypatch.setattr(conditions, "_STAT", state.stat)
     monkeypatch.setattr(conditions, "_processors", lambda: {0, 1})
+    monkeypatch.setattr(conditions, "core_to_core", lambda: state.core_to_core)
     monkeypatch.setattr("time.perf_counter", lambda: state.clock)
     monkeypatch.setattr("time.process_time", lambda: state.ours)
     monkeypatch.setattr(Watch, "_canary", lambda watch: setattr(watch, "_best", 1.0) or 1.0)
@@ -69,7 +71,18 @@ def test_stolen_time_is_noticed_and_is_not_load(machine: Machine) -> None:
 def test_what_is_shorter_than_a_tick_is_not_judged(machine: Machine) -> None:
     with (watch := Watch()):
         machine.pass_time(0.002, others=1.0)
-    assert watch.conditions == Conditions(canary=1.0)
+    assert watch.conditions == Conditions(canary=1.0, core_to_core=1.0)
+
+
+@pytest.mark.parametrize(("before", "after"), [(4.5, 1.0), (1.0, 4.5)])
+def test_cores_that_are_far_from_each_other_are_noticed_before_and_after(
+    machine: Machine, before: float, after: float
+) -> None:
+    machine.core_to_core = before
+    with (watch := Watch()):
+        machine.pass_time(1.0, ours=0.9)
+        machine.core_to_core = after
+    assert watch.conditions.core_to_core == 4.5 and watch.conditions.apart and watch.conditions.disturbed
 
 
 def test_a_slow_clock_is_noticed() -> None:
