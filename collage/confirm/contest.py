@@ -21,6 +21,7 @@ from collage.backends.base import Backend
 from collage.confirm.confirmation import SEARCHED, UNTOUCHED, Confirmation, Contestant, contestant
 from collage.confirm.finals import plan_of, run_finals
 from collage.confirm.judges import leaves_final, leaves_race
+from collage.confirm.starters import starters
 from collage.cost.cost import Cost
 from collage.deployed.messages import Watched
 from collage.deployed.plan_runner import Entrant, Placement, PlanRunner, partition_seconds
@@ -43,8 +44,6 @@ NOT_RUN = "not run"
 _ANCHOR = "the fastest of the first trial"
 #: A baseline whose costs add up to so many times those of the searched placement is not run: sums err by less.
 _HOPELESS = 1.25
-#: Who is so many times slower than the fastest in the trials does not race.
-_LOST = 1.15
 #: Whose partitions are watched: those of plans that take at most so many times as long as the fastest.
 _WATCHED = 2.0
 #: Seconds beyond which the call from Python is less than a hundredth of a latency.
@@ -182,8 +181,9 @@ class Contest:
             reasons = "; ".join(f"{name}: {trial.latency.reason}" for name, trial in trials.items())
             raise CollageError(f"no plan runs and gives the right numbers: {reasons}")
         first = _first_names(placements)
-        near = [n for n in first.values() if seconds.get(n, math.inf) <= _LOST * min(seconds.values())]
-        near = sorted(near, key=seconds.__getitem__)[: max(1, self.runner.capacity - len(self.rivals))]
+        ran = {name: seconds[name] for name in first.values() if name in seconds}
+        engines = {name: p[0].backend for name in ran if (p := placements[name]) is not None and len(p) == 1}
+        near = starters(ran, engines)[: max(1, self.runner.capacity - len(self.rivals))]
         entrants: dict[str, Entrant] = {**{name: placements[name] for name in near}, **self.rivals}
         confirmation = self._recalled(entrants) or self._run_contest(near, entrants)
         found = {c.name: c for c in confirmation.contestants}

@@ -13,12 +13,12 @@ import ctypes
 import json
 import math
 import os
-import tempfile
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
 from collage.files import replacing
+from collage.measure.host_lock import shared_folders
 
 _SOURCE = Path(__file__).with_name("core_to_core.cc")
 #: So many processors at most are looked at, each with the first one.
@@ -72,21 +72,24 @@ def _least(pair: str, seconds: float) -> float:
     if seconds < before:
         known[pair] = seconds
         if seconds < (1.0 - _NEWS) * before:
-            with contextlib.suppress(OSError), replacing(_file()) as partial:
-                partial.write_text(json.dumps(known))
+            for path in _files():
+                with contextlib.suppress(OSError), replacing(path) as partial:
+                    partial.write_text(json.dumps(known))
+                    break
     return known[pair]
 
 
 @cache
 def _known() -> dict[str, float]:
     """Pair of processors -> its least latency, in seconds: at first, what other processes of this user remembered."""
-    try:
-        found = json.loads(_file().read_text())
-        return {str(pair): float(seconds) for pair, seconds in found.items() if seconds > 0.0}
-    except (OSError, ValueError, TypeError, AttributeError):
-        return {}
+    for path in _files():
+        with contextlib.suppress(OSError, ValueError, TypeError, AttributeError):
+            found = json.loads(path.read_text())
+            return {str(pair): float(seconds) for pair, seconds in found.items() if seconds > 0.0}
+    return {}
 
 
-def _file() -> Path:
+def _files() -> list[Path]:
+    """Where it is remembered: the first that can be read or written. Helpers have temporary folders of their own."""
     boot = _BOOT.read_text().strip() if _BOOT.exists() else "unknown"
-    return Path(tempfile.gettempdir()) / f"collage-core-to-core-{os.getuid()}-{boot}.json"
+    return [Path(folder) / f"collage-core-to-core-{os.getuid()}-{boot}.json" for folder in shared_folders()]

@@ -1,6 +1,6 @@
 """Helper processes: they work for another process of Collage, end with it, and start without PyTorch.
 
-    python -m collage.measure.helper PARENT MODULE [ARGUMENT ...]      # as `command` writes it
+    command("collage.measure.compiler")      # its command line
 
 A process that only compiles or times has no use for PyTorch. A process in a session of its own would outlive a parent
 that is killed, and a kernel that hangs would stay on the device; a helper does not.
@@ -20,11 +20,14 @@ from typing import IO, NoReturn
 from collage.without_torch import import_tvm_without_torch
 
 _PR_SET_PDEATHSIG = 1
+#: Modules are found where the parent finds them. With `python -m` the current folder would come first, and a model
+#: called openvino.so there would be taken for the package.
+_BEGIN = "import sys; sys.path[:] = {path!r}; from collage.measure.helper import main; main()"
 
 
 def command(module: str, library: str = "tvm") -> list[str]:
     """The command line that runs a module as a helper of this process, which needs TVM or only its "tvm_ffi"."""
-    return [sys.executable, "-m", "collage.measure.helper", str(os.getpid()), library, module]
+    return [sys.executable, "-c", _BEGIN.format(path=sys.path), str(os.getpid()), library, module]
 
 
 def channels() -> tuple[IO[bytes], IO[bytes]]:
@@ -73,7 +76,3 @@ def main() -> None:
     import_tvm_without_torch(library)
     del sys.argv[1:]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
-
-
-if __name__ == "__main__":
-    main()

@@ -37,7 +37,7 @@ def timing(reporter: Reporter, folders: Sequence[str] | None = None) -> Iterator
     if _held.get():
         yield
         return
-    lock = _open(_shared_folders() if folders is None else folders)
+    lock = _open(shared_folders() if folders is None else folders)
     token = _held.set(True)
     try:
         if lock is None:
@@ -59,9 +59,9 @@ def _acquire(lock: int, reporter: Reporter) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX)
 
 
-def _shared_folders() -> list[str]:
-    """The same for all users: `TMPDIR` comes last, because it often is a user's own. The first one is in memory, and
-    works while disks are full.
+def shared_folders() -> list[str]:
+    """Of files that all processes of the host find. `TMPDIR` comes last, because it often is a user's own; the first
+    one is in memory, and works while disks are full.
     """
     return ["/dev/shm", "/tmp", tempfile.gettempdir()]
 

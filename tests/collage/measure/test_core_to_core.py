@@ -18,7 +18,7 @@ from collage.measure.core_to_core import core_to_core, round_trip
 def remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The file that processes share, of this test alone."""
     path = tmp_path / "remembered.json"
-    monkeypatch.setattr(module, "_file", lambda: path)
+    monkeypatch.setattr(module, "_files", lambda: [path])
     module._known.cache_clear()
     yield path
     module._known.cache_clear()
