@@ -17,7 +17,7 @@ from collage.measure.host_lock import timing
 from collage.progress import Reporter
 
 #: Seconds of a call up to which distant cores change who is the fastest: threads meet often in it.
-SHORT_S = 5e-3
+SHORT_S = 10e-3
 #: Seconds between two looks at whether cores are near each other again.
 _LOOK_S = 0.25
 #: Name -> latencies of the rounds, all contestants that ever took part -> those that leave now, or None: it is over.
