@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import tempfile
@@ -19,9 +20,8 @@ import psutil
 
 from benchmarks.referee.process import Contestant, ContestantError, Entry
 from benchmarks.workloads import random_inputs
-from collage.cost.disturbance import LIMITS
-from collage.deployed.race import SHORT_S, Patience
 from collage.measure.core_to_core import core_to_core
+from collage.measure.patience import Patience
 from collage.progress import Reporter
 
 #: Contestants whose outputs the others' are compared with, where they run; the first of all otherwise.
@@ -149,20 +149,19 @@ def race(
 
 
 def _rounds(contestants: Sequence[Contestant], terms: Terms, repetition: Repetition) -> None:
-    rng, patience, fastest = random.Random(repetition.seed), Patience(terms.patience), 0.0
+    rng, patience, fastest = random.Random(repetition.seed), Patience(terms.patience), math.inf
     while len(repetition.machine) < terms.rounds:
-        if fastest <= SHORT_S:
-            patience.wait(Reporter())
         contestants = [c for c in contestants if c.name not in repetition.unavailable]
-        apart, before, begin = core_to_core(), psutil.cpu_times(), time.perf_counter()
+        begin = patience.begin(fastest, Reporter())
+        apart, before = core_to_core(), psutil.cpu_times()
         found: dict[str, list[float]] = {}
         for contestant in rng.sample(contestants, len(contestants)):
             with repetition.leaving_out(contestant.name):
                 found[contestant.name] = contestant.ask(time=terms.seconds, warm=terms.seconds / 2)["samples"]
         steal = getattr(psutil.cpu_times(), "steal", 0.0) - getattr(before, "steal", 0.0)
-        elapsed, apart = time.perf_counter() - begin, max(apart, core_to_core())
+        elapsed, apart = time.monotonic() - begin, max(apart, core_to_core())
         fastest = min((float(np.median(samples)) for samples in found.values() if samples), default=0.0)
-        if fastest <= SHORT_S and apart > LIMITS["core_to_core"] and patience.allows(elapsed):
+        if patience.repeats(fastest, apart, begin):
             repetition.set_aside += 1
             continue
         for name, samples in found.items():

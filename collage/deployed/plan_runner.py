@@ -22,7 +22,7 @@ from collage.cost.cost import Cost
 from collage.deployed.entry import Entry
 from collage.deployed.messages import COMPILED, Load, Run, Watched
 from collage.deployed.protocol import EndToEnd
-from collage.deployed.race import Judge, Patience, Race, everybody, race
+from collage.deployed.race import Judge, Race, everybody, race
 from collage.deployed.rivals import Rival
 from collage.deployed.timeline import PARTITION
 from collage.errors import CollageError
@@ -30,6 +30,7 @@ from collage.graph.candidates import HOST, CandidatePartition
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.measure.artifact import write_arrays
 from collage.measure.faults import is_scarcity
+from collage.measure.patience import Patience
 from collage.measure.protocol import Protocol
 from collage.measure.rounding import rounding_tolerance
 from collage.measure.watching import COPY, Parts

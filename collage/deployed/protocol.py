@@ -28,7 +28,7 @@ class EndToEnd:
         So many times these rounds are run at most, by those whose order is in doubt.
     patience_s
         Seconds that a tuning run waits, in all, for processors that a hypervisor put far from each other: rounds of
-        short calls are run again (`collage.deployed.race.Patience`).
+        short calls are run again (`collage.measure.patience`).
     watched_runs
         Runs with a stopwatch around each call.
     version

@@ -4,22 +4,16 @@ from __future__ import annotations
 
 import random
 import statistics
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from collage.cost.disturbance import LIMITS
 from collage.deployed.entry import Entry
 from collage.deployed.protocol import EndToEnd
 from collage.measure.conditions import Conditions, Watch
-from collage.measure.core_to_core import core_to_core
 from collage.measure.host_lock import timing
+from collage.measure.patience import Patience
 from collage.progress import Reporter
 
-#: Seconds of a call up to which distant cores change who is the fastest: threads meet often in it.
-SHORT_S = 10e-3
-#: Seconds between two looks at whether cores are near each other again.
-_LOOK_S = 0.25
 #: Name -> latencies of the rounds, all contestants that ever took part -> those that leave now, or None: it is over.
 Judge = Callable[[Mapping[str, Sequence[float]]], Sequence[str] | None]
 
@@ -51,27 +45,6 @@ class Race:
     def quiet(self, name: str) -> list[tuple[float, ...]]:
         """Its turns in rounds that were not disturbed."""
         return [t for t, c in zip(self.samples[name], self.conditions, strict=False) if not c.disturbed]
-
-
-@dataclass
-class Patience:
-    """For how many seconds more a tuning run waits for a hypervisor to put its processors near each other again."""
-
-    seconds: float
-
-    def wait(self, reporter: Reporter) -> None:
-        """Until they are near each other, or the patience is over."""
-        until = time.monotonic() + self.seconds
-        while time.monotonic() < until and core_to_core() > LIMITS["core_to_core"]:
-            reporter.step("waiting for cores that are near each other", 0)
-            time.sleep(_LOOK_S)
-        self.seconds = max(0.0, until - time.monotonic())
-
-    def allows(self, seconds: float) -> bool:
-        """Whether so many seconds may be lost, which they are then."""
-        allowed = seconds < self.seconds
-        self.seconds -= seconds if allowed else 0.0
-        return allowed
 
 
 def everybody(_: Mapping[str, Sequence[float]]) -> Sequence[str]:
@@ -115,17 +88,14 @@ def race(
     for number in range(rounds):
         reporter.step(f"round {number + 1}: {len(running)} plans", 0)
         fastest = min((entries[name].latency for name in running), default=float("inf"))
-        is_short = fastest <= SHORT_S
         while True:
-            if is_short:
-                patience.wait(reporter)
-            begin = time.monotonic()
+            begin = patience.begin(fastest, reporter)
             with timing(reporter):
                 watch.processes = tuple(p for name in running for p in entries[name].processes)
                 with watch:
                     turns = {n: entries[n].turn(protocol, fastest) for n in rng.sample(running, len(running))}
             running = [name for name in running if entries[name].problem is None]
-            if not (is_short and watch.conditions.apart and patience.allows(time.monotonic() - begin)):
+            if not patience.repeats(fastest, watch.conditions.core_to_core, begin):
                 break
         for name, turn in turns.items():
             if turn:

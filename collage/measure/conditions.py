@@ -53,7 +53,7 @@ class Conditions:
         Time of a fixed piece of arithmetic over its best in this process, before or after the samples, whichever was
         faster: threads of ours may have been awake still. 0 where it was not run.
     core_to_core
-        Latency between processors over its least in this process, before or after the samples, whichever was larger
+        Latency between processors over its least, before or after the samples, whichever was larger
         (`collage.measure.core_to_core`). 0 where it is not known.
     """
 
@@ -72,11 +72,6 @@ class Conditions:
     def disturbed(self) -> bool:
         """Whether samples taken in these conditions should be taken again."""
         return was_disturbed(asdict(self))
-
-    @property
-    def apart(self) -> bool:
-        """Whether processors were on cores that are far from each other."""
-        return self.core_to_core > LIMITS["core_to_core"]
 
     def as_dict(self) -> dict[str, float]:
         """For records."""

@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from collage.cost.cost import Cost
-from collage.deployed import race as module
 from collage.deployed.protocol import EndToEnd
-from collage.deployed.race import Patience, everybody, race
+from collage.deployed.race import everybody, race
 from collage.measure import conditions
+from collage.measure import patience as module
+from collage.measure.patience import Patience
 from collage.progress import Reporter
 
 PROTOCOL = EndToEnd()
@@ -93,7 +94,7 @@ def test_a_round_whose_cores_were_moved_apart_is_run_again(apart: list[float]) -
     log: list[str] = []
     short = {name: MadeUp(1e-3, log, name) for name in "ab"}
     found = race(short, PROTOCOL, 2, random.Random(0), everybody, Reporter(), Patience(60.0))  # type: ignore[arg-type]
-    assert len(log) == 6 and len(found.samples["a"]) == 2 and not any(c.apart for c in found.conditions)
+    assert len(log) == 6 and len(found.samples["a"]) == 2 and {c.core_to_core for c in found.conditions} == {1.0}
 
 
 def test_without_patience_and_for_long_calls_every_round_counts(apart: list[float]) -> None:
@@ -102,11 +103,11 @@ def test_without_patience_and_for_long_calls_every_round_counts(apart: list[floa
         log: list[str] = []
         entrants = {name: MadeUp(seconds, log, name) for name in "ab"}
         found = race(entrants, PROTOCOL, 2, random.Random(0), everybody, Reporter(), patience)  # type: ignore[arg-type]
-        assert len(log) == 4 and all(c.apart for c in found.conditions)
+        assert len(log) == 4 and {c.core_to_core for c in found.conditions} == {5.0}
 
 
 def test_patience_ends(apart: list[float]) -> None:
     apart.append(5.0)
     patience = Patience(0.05)
-    patience.wait(Reporter())
-    assert patience.seconds == 0.0 and not patience.allows(1e-9)
+    began = patience.begin(1e-3, Reporter())
+    assert patience.seconds == 0.0 and not patience.repeats(1e-3, 5.0, began)
