@@ -3,9 +3,10 @@
     partition(model, effort="quick")
     collage tune MODEL.onnx -o OUT.so --effort thorough
 
-`quick` predicts the latency of candidates; if no cost model is near the machine, it measures as `normal` does. `normal`
-predicts, and measures the candidates that could still change the plan. `thorough` measures every candidate
-(docs/SEARCH.md, "Effort"). Explicit arguments (`estimator`, `correction_rounds`) override the effort.
+`quick` predicts the latency of candidates; if no cost model is near the machine, it measures as `normal` does, but
+less than half as many. `normal` predicts, and measures the candidates that could still change the plan. `thorough`
+measures every candidate (docs/SEARCH.md, "Effort"). Explicit arguments (`estimator`, `correction_rounds`) override the
+effort.
 """
 
 from __future__ import annotations
@@ -103,9 +104,9 @@ class Effort:
 
 
 #: How much `active` measures; twice that where its model is of a machine that is not near.
-_ACTIVE: Mapping[str, Mapping[str, Any]] = MappingProxyType(
-    {"active": MappingProxyType({"share": 0.25, "least": 120, "most": 300})}
-)
+_ACTIVE: Mapping[str, Any] = MappingProxyType({"share": 0.25, "least": 120, "most": 300})
+#: Likewise where the user wanted nothing measured: about as much as adapting the model takes.
+_QUICK: Mapping[str, Any] = MappingProxyType({"share": 0.1, "least": 50, "most": 120})
 
 #: The efforts by their names.
 EFFORTS: Mapping[str, Effort] = MappingProxyType(
@@ -118,7 +119,7 @@ EFFORTS: Mapping[str, Effort] = MappingProxyType(
                 correction_rounds=0,
                 race_rounds=12,
                 final_rounds=9,
-                parameters=_ACTIVE,
+                parameters={"active": _QUICK},
             ),
             Effort(
                 "normal",
@@ -126,7 +127,7 @@ EFFORTS: Mapping[str, Effort] = MappingProxyType(
                 correction_rounds=1,
                 race_rounds=20,
                 final_rounds=12,
-                parameters=_ACTIVE,
+                parameters={"active": _ACTIVE},
             ),
             Effort("thorough", ("measured",), correction_rounds=3, race_rounds=60, final_rounds=31),
         )
