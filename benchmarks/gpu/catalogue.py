@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import subprocess
 import time
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -41,7 +43,7 @@ Row = dict[str, Any]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--cache", type=Path, required=True, help="folder of compiled kernels")
-    parser.add_argument("--out", type=Path, help="one row for each kernel")
+    parser.add_argument("--out", type=Path, help="one row for each kernel; those that have one are not compiled again")
     parser.add_argument("--arch", default="sm_90a")
     parser.add_argument("--networks", nargs="*", default=NAMES)
     parser.add_argument("--dtypes", nargs="*", default=("float16", "float32"))
@@ -52,15 +54,24 @@ def main() -> None:
     kernels = every_kernel(asked.arch) if asked.all else needed(asked.networks, asked.dtypes, asked.arch)
     absent = compiler.absent(kernels)
     print(f"{len(kernels)} kernels: {len(kernels) - len(absent)} are there, {len(absent)} are not", flush=True)
-    bad = 0
-    for kernel in [] if asked.list else kernels:
-        row = examine(compiler, kernel)
-        bad += bool(row["wrong"])
-        print(f"{kernel.name}: {row['wrong'] or 'right'}  {row['kernels']}, {row['seconds']} s", flush=True)
-        if asked.out is not None:
-            with asked.out.open("a") as stream:
-                stream.write(json.dumps(row) + "\n")
+    known = rows_of(asked.out)
+    bad = sum(bool(row["wrong"]) for row in known.values())
+    left = [] if asked.list else [kernel for kernel in kernels if kernel.name not in known]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for row in pool.map(lambda kernel: examine(compiler, kernel), left):
+            bad += bool(row["wrong"])
+            print(f"{row['kernel']}: {row['wrong'] or 'right'}  {row['kernels']}, {row['seconds']} s", flush=True)
+            if asked.out is not None:
+                with asked.out.open("a") as stream:
+                    stream.write(json.dumps(row) + "\n")
     raise SystemExit(1 if bad else 0)
+
+
+def rows_of(path: Path | None) -> dict[str, Row]:
+    """Name of a kernel -> its row, as an earlier run wrote it."""
+    if path is None or not path.exists():
+        return {}
+    return {row["kernel"]: row for row in map(json.loads, path.read_text().splitlines())}
 
 
 def needed(networks: Iterable[str], dtypes: Iterable[str], arch: str) -> list[Kernel]:
