@@ -135,11 +135,12 @@ def examine(compiler: Compiler, kernel: Kernel) -> Row:
 
 
 def machine_code(library: Path) -> str | None:
-    """The instructions in a library, as text; None where there is no disassembler."""
+    """The instructions in a library, as text; None where there is no disassembler, or it fails."""
     tool = find_disassembler()
     if tool is None:
         return None
-    return subprocess.run([tool, "-sass", str(library)], capture_output=True, text=True).stdout
+    ran = subprocess.run([tool, "-sass", str(library)], capture_output=True, text=True)
+    return None if ran.returncode else ran.stdout  # it cannot do without nvdisasm, which has a wheel of its own
 
 
 def find_disassembler() -> str | None:

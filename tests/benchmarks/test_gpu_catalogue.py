@@ -1,0 +1,28 @@
+"""The catalogue of CUTLASS's kernels: what it says of a kernel, and where it goes on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks.gpu.catalogue import machine_code, rows_of
+
+
+@pytest.mark.parametrize(("status", "expected"), [(0, "HMMA.16816\n"), (1, None)])
+def test_a_disassembler_that_fails_says_nothing_of_a_kernel(
+    status: int, expected: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tool = tmp_path / "cuobjdump"  # without nvdisasm it writes a heading, and exits with 1
+    tool.write_text(f"#!/bin/sh\necho HMMA.16816\nexit {status}\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    assert machine_code(tmp_path / "kernel.so") == expected
+
+
+def test_kernels_that_have_a_row_are_known(tmp_path: Path) -> None:
+    rows = tmp_path / "rows.jsonl"
+    assert rows_of(rows) == rows_of(None) == {}
+    rows.write_text(json.dumps({"kernel": "a", "wrong": ""}) + "\n" + json.dumps({"kernel": "b", "wrong": "x"}) + "\n")
+    assert [row["wrong"] for row in rows_of(rows).values()] == ["", "x"]
