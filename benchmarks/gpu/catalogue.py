@@ -54,8 +54,8 @@ def main() -> None:
     kernels = every_kernel(asked.arch) if asked.all else needed(asked.networks, asked.dtypes, asked.arch)
     absent = compiler.absent(kernels)
     print(f"{len(kernels)} kernels: {len(kernels) - len(absent)} are there, {len(absent)} are not", flush=True)
-    known = rows_of(asked.out)
-    bad = sum(bool(row["wrong"]) for row in known.values())
+    known = rows_of(asked.out, asked.arch)
+    bad = sum(bool(known[kernel.name]["wrong"]) for kernel in kernels if kernel.name in known)
     left = [] if asked.list else [kernel for kernel in kernels if kernel.name not in known]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for row in pool.map(lambda kernel: examine(compiler, kernel), left):
@@ -67,11 +67,12 @@ def main() -> None:
     raise SystemExit(1 if bad else 0)
 
 
-def rows_of(path: Path | None) -> dict[str, Row]:
-    """Name of a kernel -> its row, as an earlier run wrote it."""
+def rows_of(path: Path | None, arch: str) -> dict[str, Row]:
+    """Name of a kernel -> its row for this architecture, as an earlier run wrote it."""
     if path is None or not path.exists():
         return {}
-    return {row["kernel"]: row for row in map(json.loads, path.read_text().splitlines())}
+    rows = map(json.loads, path.read_text().splitlines())
+    return {row["kernel"]: row for row in rows if row["arch"] == arch}
 
 
 def needed(networks: Iterable[str], dtypes: Iterable[str], arch: str) -> list[Kernel]:

@@ -105,7 +105,7 @@ class Effort:
 
 #: How much `active` measures; twice that where its model is of a machine that is not near.
 _ACTIVE: Mapping[str, Any] = MappingProxyType({"share": 0.25, "least": 120, "most": 300})
-#: Likewise where the user wanted nothing measured: about as much as adapting the model takes.
+#: Likewise where the user wanted nothing measured: less than half as much, adapting the model included.
 _QUICK: Mapping[str, Any] = MappingProxyType({"share": 0.1, "least": 50, "most": 120})
 
 #: The efforts by their names.

@@ -23,6 +23,7 @@ def test_a_disassembler_that_fails_says_nothing_of_a_kernel(
 
 def test_kernels_that_have_a_row_are_known(tmp_path: Path) -> None:
     rows = tmp_path / "rows.jsonl"
-    assert rows_of(rows) == rows_of(None) == {}
-    rows.write_text(json.dumps({"kernel": "a", "wrong": ""}) + "\n" + json.dumps({"kernel": "b", "wrong": "x"}) + "\n")
-    assert [row["wrong"] for row in rows_of(rows).values()] == ["", "x"]
+    assert rows_of(rows, "sm_90a") == rows_of(None, "sm_90a") == {}
+    written = [{"kernel": name, "arch": arch} for name, arch in (("a", "sm_90a"), ("b", "sm_80"), ("c", "sm_90a"))]
+    rows.write_text("".join(json.dumps(row) + "\n" for row in written))
+    assert list(rows_of(rows, "sm_90a")) == ["a", "c"]

@@ -79,6 +79,8 @@ def test_more_effort_is_more_of_everything() -> None:
         assert less.correction_rounds <= more.correction_rounds
         assert less.race_rounds < more.race_rounds and less.final_rounds < more.final_rounds
     assert QUICK.estimators[0] == "learned" and QUICK.correction_rounds == 0, "no candidate is measured"
+    quick, normal = QUICK.parameters["active"], NORMAL.parameters["active"]
+    assert all(2 * quick[name] < normal[name] for name in ("share", "least", "most")), "where no model is near"
 
 
 def test_an_effort_of_the_caller_s_own_is_taken_as_it_is() -> None:
