@@ -16,7 +16,7 @@ from collage.compile.build import CompiledExecutable, build, build_untouched
 from collage.compile.rewrite import apply
 from collage.confirm.confirmation import UNTOUCHED
 from collage.errors import CollageError, PlanError
-from collage.frontend.passes.layout import for_device
+from collage.frontend.passes.device import for_device
 from collage.graph.candidates import HOST, CandidatePartition, fits
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.description import describe_module, structure_hash

@@ -17,7 +17,7 @@ from collage.frontend.functions import function_notes
 from collage.frontend.onnx.file import OnnxSource, read_onnx
 from collage.frontend.onnx.importer import import_onnx
 from collage.frontend.passes.canonical import canonicalise
-from collage.frontend.passes.layout import for_device
+from collage.frontend.passes.device import for_device
 from collage.frontend.places import realised, taken_off
 from collage.frontend.shapes import (
     Shape,
@@ -48,7 +48,8 @@ def load(
         Extents per input name; binds dynamic dimensions, e.g. `{"input": (1, 3, 224, 224)}`. Where an ONNX file calls
         several dimensions alike and they get different extents, these win, with a warning.
     device
-        What it is to run on; half-precision convolutions have their channels last on "cuda".
+        What it is to run on. On "cuda" half-precision convolutions have their channels last, and products of one tensor
+        that become heads are one product.
 
     Raises
     ------

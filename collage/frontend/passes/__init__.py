@@ -1,1 +1,1 @@
-"""Passes over Relax modules: to canonical form, to a layout, to a precision."""
+"""Passes over Relax modules: to canonical form, to what a device wants, to a precision."""

@@ -24,11 +24,6 @@ _HALF = ("float16", "bfloat16")
 _MOST_LEFT = 0.25
 
 
-def for_device(module: tvm.IRModule, device: str) -> tvm.IRModule:
-    """A canonical module as it is partitioned for a device; the same for a module that it has made."""
-    return channels_last(module) if device == "cuda" else module
-
-
 def channels_last(module: tvm.IRModule) -> tvm.IRModule:
     """A canonical module whose half-precision convolutions have their channels last; the module itself where it has
     none, or where too many transpositions would be left between them.

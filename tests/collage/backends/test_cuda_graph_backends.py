@@ -25,7 +25,7 @@ from collage.backends.cuda.tensorrt import TensorRTBackend, unsupported_by_tenso
 from collage.backends.onnx.half_precision import export_any_float, refusal
 from collage.errors import CodegenError, CompiledModelError, PluginError
 from collage.frontend import load
-from collage.frontend.passes.layout import for_device
+from collage.frontend.passes.device import for_device
 from collage.graph.from_relax import read_graph
 from collage.measure.reference import ReferenceRun
 from collage.rules.base import PartitionSpec

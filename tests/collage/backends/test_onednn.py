@@ -221,6 +221,21 @@ def test_attention_over_heads_that_are_permuted(batch: int, threads: int) -> Non
     check(BACKEND, [(batch, 4, 16, 16), (batch, 16, 4, 8)], values, threads)
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_queries_and_keys_that_are_slices_of_one_tensor(threads: int) -> None:
+    """Nothing is copied for the slices either."""
+
+    def scores(emit: Any, weight: Any, x: Any) -> Any:
+        q, k = (emit(op.strided_slice(x, [2], [begin], [begin + 4])) for begin in (0, 4))
+        return op.matmul(emit(op.permute_dims(q, (0, 2, 1, 3))), emit(op.permute_dims(k, (0, 2, 3, 1))))
+
+    def columns(emit: Any, weight: Any, x: Any) -> Any:
+        return op.matmul(emit(op.strided_slice(x, [1], [-24], [40])), weight(24, 56))
+
+    check(BACKEND, [(2, 16, 12, 8)], scores, threads)
+    check(BACKEND, [(33, 40)], columns, threads)
+
+
 def block(emit: Any, weight: Any, x: Any, y: Any) -> Any:
     """A convolution with bias, residual and relu."""
     value = emit(op.add(emit(nn.conv2d(x, weight(48, 32, 3, 3), padding=(1, 1))), weight(1, 48, 1, 1)))

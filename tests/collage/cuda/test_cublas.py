@@ -78,6 +78,11 @@ def heads(x: np.ndarray) -> np.ndarray:
     return x.transpose(0, 2, 1, 3)
 
 
+def part(x: Any, begin: int) -> Any:
+    """Four heads."""
+    return op.strided_slice(x, [2], [begin], [begin + 4])
+
+
 W, B = constant((8, 6)), constant((6,), 101)
 w, b = weight((8, 6), "float32"), weight((6,), "float32", 101)
 dot = op.matmul
@@ -129,6 +134,33 @@ CASES = {
         ((2, 4, 9, 9), (2, 9, 4, 8)),
         lambda e, p, v: op.permute_dims(e(dot(p, e(op.permute_dims(v, [0, 2, 1, 3])))), [0, 2, 1, 3]),
         lambda p, v: heads(p @ heads(v)),
+    ),
+    "scores of attention out of one tensor": Case(
+        "matmul_scale",
+        ((1, 9, 12, 8),),
+        lambda e, x: op.divide(
+            e(dot(e(op.permute_dims(e(part(x, 0)), [0, 2, 1, 3])), e(op.permute_dims(e(part(x, 4)), [0, 2, 3, 1])))),
+            relax.const(np.asarray(8.0, DTYPES[str(x.ty.dtype)])),
+        ),
+        lambda x: heads(x[:, :, :4]) @ swapped(heads(x[:, :, 4:8])) / 8,
+    ),
+    "values of attention out of one tensor": Case(
+        "matmul_permute",
+        ((2, 4, 9, 9), (2, 9, 12, 8)),
+        lambda e, p, x: op.permute_dims(e(dot(p, e(op.permute_dims(e(part(x, 8)), [0, 2, 1, 3])))), [0, 2, 1, 3]),
+        lambda p, x: heads(p @ heads(x[:, :, 8:])),
+    ),
+    "columns and rows": Case(
+        "matmul",
+        ((7, 12), (9, 5)),
+        lambda e, x, y: dot(e(op.strided_slice(x, [1], [-8], [12])), e(op.strided_slice(y, [0], [1], [9]))),
+        lambda x, y: x[:, 4:] @ y[1:],
+    ),
+    "rows by steps": Case(
+        "matmul",
+        ((7, 8), (8, 5)),
+        lambda e, x, y: dot(e(op.strided_slice(x, [0], [1], [7], [2])), y),
+        lambda x, y: x[1:7:2] @ y,
     ),
     "scale": Case(
         "matmul_scale",

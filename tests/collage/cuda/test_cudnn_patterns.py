@@ -128,6 +128,40 @@ def test_attention_that_cudnn_has_no_kernel_for_is_not_taken(unfit: dict[str, An
     assert {c.composites[0][0] for c in candidates(attention(**unfit))[1]} == {"cudnn.softmax"}
 
 
+@pytest.mark.parametrize(
+    ("condition", "low", "taken"),
+    [
+        (np.tri(8, dtype=np.bool_), -65504.0, True),
+        (np.tri(8, dtype=np.bool_)[None, None], -1e4, True),
+        (np.tri(8, dtype=np.bool_), 0.0, False),
+        (np.tri(8, k=-1, dtype=np.bool_), -65504.0, False),  # nothing is left to the first query
+    ],
+)
+def test_a_selection_is_a_mask_where_it_hides_some_keys(condition: np.ndarray, low: float, taken: bool) -> None:
+    def body(emit: Any, w: Weights, q: Any, k: Any, v: Any) -> Any:
+        scores = emit(op.matmul(q, emit(op.permute_dims(k, [0, 1, 3, 2]))))
+        kept = emit(op.where(relax.const(condition), scores, relax.const(low, w.dtype)))
+        return op.matmul(emit(nn.softmax(kept, -1)), v)
+
+    graph, found = candidates(Case(body, ((1, 2, 8, 16),) * 3, "cudnn.attention").module("float16"))
+    whole = [c for c in found if c.sub_graph.inside == graph.coverable]
+    assert [c.composites[0][0] for c in whole] == (["cudnn.attention"] if taken else [])
+
+
+def test_attention_whose_heads_begin_between_multiples_of_16_bytes_is_not_taken() -> None:
+    def body(emit: Any, w: Weights, x: Any) -> Any:
+        q, k, v = (emit(op.strided_slice(x, [3], [begin], [begin + 16])) for begin in (0, 20, 40))
+        q, v = (emit(op.permute_dims(part, [0, 2, 1, 3])) for part in (q, v))
+        scores = emit(op.matmul(q, emit(op.permute_dims(k, [0, 2, 3, 1]))))
+        return op.matmul(emit(nn.softmax(scores, -1)), v)
+
+    graph, found = candidates(Case(body, ((1, 8, 2, 56),), "cudnn.attention").module("float16"))
+    taken = [set(c.sub_graph.inside) for c in found if c.composites[0][0] == "cudnn.attention"]
+    of_queries, of_keys, of_values = (node.index for node in graph.nodes if node.op == "relax.strided_slice")
+    assert any({of_queries, of_values} <= inside for inside in taken)  # from elements 0 and 40 on
+    assert not any(of_keys in inside for inside in taken)  # from element 20 on
+
+
 def test_the_header_of_a_convolution() -> None:
     header, tensors = header_of(CASES["grouped and dilated"].module())
     assert header["op"] == "conv"

@@ -12,7 +12,8 @@ from tvm import relax
 
 from benchmarks.workloads import build
 from collage.frontend import input_specs, load, output_specs
-from collage.frontend.passes.layout import channels_last, for_device, in_planes, in_planes_alone
+from collage.frontend.passes.device import for_device
+from collage.frontend.passes.layout import channels_last, in_planes, in_planes_alone
 from collage.frontend.passes.rewriting import bindings, call_to
 from collage.graph.from_relax import read_graph
 from collage.measure.reference import ReferenceRun

@@ -1,7 +1,9 @@
 """Scaled-dot-product attention as canonical Relax spells it: softmax(q kᵀ · scale + mask) v, one kernel of cuDNN.
 
-The transpositions around it (of heads and sequence) are strides to cuDNN, so those next to the products may be inside.
-The keys' one has to be: cuDNN reads rows of keys, the product reads columns.
+The transpositions around it (of heads and sequence) are strides to cuDNN, so those next to the products may be inside;
+so may slices before them, which take queries, keys and values out of one tensor. The keys' transposition has to be:
+cuDNN reads rows of keys, the product reads columns. A mask may be added, or select: where it is false, a number so low
+takes a score's place that the softmax makes 0 of it, and so does a sum with that number.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from collage.backends.library.operand_view import operand_view
 from collage.backends.library.problem import (
     Binding,
     Operand,
@@ -24,10 +27,15 @@ from collage.backends.library.problem import (
     shape_of,
 )
 from collage.backends.library.view import View, compact
+from collage.errors import CodegenError
 
 PERMUTE, PRODUCT, SOFTMAX = "relax.permute_dims", "relax.matmul", "relax.nn.softmax"
-#: What cuDNN's fused kernels take on devices from compute capability 9.0 on.
+SLICE, SELECT = "relax.strided_slice", "relax.where"
+#: What cuDNN's fused kernels take on devices from compute capability 9.0 on; 8 elements are the 16 bytes by which they
+#: want pointers aligned.
 _MAX_HEAD, _HEAD_MULTIPLE = 256, 8
+#: What takes a score's place where a mask selects: far below all scores, also those of 16 bits.
+_LOW = -1e4
 
 
 def read_attention(bindings: Sequence[Binding]) -> Problem:
@@ -47,19 +55,19 @@ def read_attention(bindings: Sequence[Binding]) -> Problem:
     shape = shape_of(softmax.call)
     if len(shape) != 4 or int(softmax.call.attrs.axis) % 4 != 3:
         raise Unsupported("the softmax is not over the keys of a tensor of rank 4")
-    scores, mask = walk.optional_sum(softmax.call.args[0])
+    scores, mask = walk.optional_mask(softmax.call.args[0])
     product, scale = walk.optional_scale(scores)
     q, k = product.call.args
-    dtype = dtype_of(q, k, v, last.call, *(value for value in [mask] if value is not None))
+    dtype = dtype_of(q, k, v, last.call, *(value.expr for value in [mask] if value is not None))
     if dtype == "float32":
         raise Unsupported("attention in float32")
     views = {"q": walk.view(q), "k": walk.view(k, required=True), "v": walk.view(v)}
     operands = {role: operand(source, view) for role, (source, view) in views.items()}
     transposed = operands["k"].view
-    swapped = View(_swap(transposed.dims), _swap(transposed.strides))
+    swapped = View(_swap(transposed.dims), _swap(transposed.strides), transposed.offset)
     operands["k"] = operand(operands["k"].expr, swapped)
     if mask is not None:
-        operands["mask"] = _mask(mask, shape)
+        operands["mask"] = _broadcast(mask, shape)
     result = _result(last, permuted, shape_of(mixed.call))
     walk.require_all_read()
     _check(operands, result, shape)
@@ -90,15 +98,18 @@ class _Walk:
             raise Unsupported(f"{found.op} where {op} is expected")
         return found
 
-    def optional_sum(self, expr: Any) -> tuple[Any, Any]:
-        """(scores, mask or None)."""
+    def optional_mask(self, expr: Any) -> tuple[Any, Operand | None]:
+        """(scores, what is added to them or None)."""
         found = self.binding(expr)
+        if found.op == SELECT:
+            return found.call.args[1], _selecting(*found.call.args)
         if found.op != "relax.add":
             return expr, None
         a, b = found.call.args
         if (self.find(a) is None) == (self.find(b) is None):
             raise Unsupported("a mask that the attention computes itself")
-        return (a, b) if self.find(b) is None else (b, a)
+        scores, mask = (a, b) if self.find(b) is None else (b, a)
+        return scores, operand(mask, View.compact(shape_of(mask)))
 
     def optional_scale(self, expr: Any) -> tuple[Binding, float]:
         found = self.binding(expr)
@@ -118,20 +129,13 @@ class _Walk:
         return self.expect(a, PRODUCT), number if found.op == "relax.multiply" else 1 / number
 
     def view(self, expr: Any, required: bool = False) -> tuple[Any, View]:
-        """What a product reads, before a transposition inside, and how cuDNN sees it."""
-        found = self.find(expr)
-        if found is None:
-            if required:
-                raise Unsupported("keys whose transposition is outside")
-            shape = shape_of(expr)
-            return expr, View(shape, compact(shape))
-        transposition = self.expect(expr, PERMUTE)
-        (source,) = transposition.call.args
-        if self.find(source) is not None:
-            raise Unsupported("an operand that the attention computes itself")
-        shape, strides = shape_of(source), compact(shape_of(source))
-        axes = [int(a) for a in transposition.call.attrs.axes or reversed(range(len(shape)))]
-        return source, View(tuple(shape[a] for a in axes), tuple(strides[a] for a in axes))
+        """What a product reads, before a slice and a transposition inside, and how cuDNN sees it."""
+        if required and self.find(expr) is None:
+            raise Unsupported("keys whose transposition is outside")
+        try:
+            return operand_view(expr, lambda value: None if self.find(value) is None else self.binding(value).call)
+        except CodegenError as error:
+            raise Unsupported(str(error)) from None
 
     def require_all_read(self) -> None:
         if len(self._seen) != len(self._bindings):
@@ -142,19 +146,29 @@ def _swap(extents: tuple[int, ...]) -> tuple[int, ...]:
     return (*extents[:-2], extents[-1], extents[-2])
 
 
-def _mask(mask: Any, shape: tuple[int, ...]) -> Operand:
-    found = shape_of(mask)
+def _selecting(condition: Any, scores: Any, low: Any) -> Operand:
+    """What is added to scores instead of a selection between them and a low number."""
+    kept, number = constant(condition), constant(low)
+    if kept is None or number is None or number.size != 1 or float(number.reshape(-1)[0]) > _LOW:
+        raise Unsupported("a selection that is no mask")
+    if not kept.any(axis=-1).all():
+        raise Unsupported("a mask that hides all keys of a query")
+    added = np.where(kept, number.dtype.type(0), number.reshape(-1)[0])
+    return Operand(low, View.compact(added.shape), added, str(low.ty.dtype))
+
+
+def _broadcast(mask: Operand, shape: tuple[int, ...]) -> Operand:
+    """A mask in the full extents, standing still where it is broadcast."""
+    found = mask.view.dims
     padded = (1,) * (4 - len(found)) + found
     if len(padded) != 4 or any(given not in (1, full) for given, full in zip(padded, shape, strict=True)):
         raise Unsupported(f"a mask of shape {found} on scores of shape {shape}")
     if padded[3] != shape[3]:
         raise Unsupported("a mask that is the same for all keys")
-    value = constant(mask)
-    if value is not None and not np.isfinite(value.astype(np.float32)).any():
+    if mask.value is not None and not np.isfinite(mask.value.astype(np.float32)).any():
         raise Unsupported("a mask that hides everything")
-    # The full extents, standing still where the mask is broadcast.
     steps = [0 if extent == 1 else step for extent, step in zip(padded, compact(padded), strict=True)]
-    return Operand(mask, View(shape, tuple(steps)), value, str(mask.ty.dtype))
+    return Operand(mask.expr, View(shape, tuple(steps)), mask.value, mask.dtype)
 
 
 def _result(last: Binding, permuted: bool, shape: tuple[int, ...]) -> View:
@@ -178,5 +192,8 @@ def _check(operands: dict[str, Operand], result: View, scores: tuple[int, ...]) 
         raise Unsupported("queries, keys and values of different heads")
     if any(extent > _MAX_HEAD or extent % _HEAD_MULTIPLE for extent in (head, width)):
         raise Unsupported(f"heads of {head} and {width} elements")
-    if any(view.strides[-1] != 1 for view in (result, *(operands[role].view for role in expected))):
+    views = [result, *(operands[role].view for role in expected)]
+    if any(view.strides[-1] != 1 for view in views):
         raise Unsupported("a head whose elements do not lie together")
+    if any(number % _HEAD_MULTIPLE for view in views for number in (view.offset, *view.strides[:-1])):
+        raise Unsupported("heads that begin between multiples of 16 bytes")

@@ -50,7 +50,9 @@ def problem_blob(problem: Problem, composite: Composite, precision: str) -> byte
     """The blob of a problem whose operands are arguments of a partition, or weights."""
     operands, tensors = {}, {}
     for role, operand in problem.operands.items():
-        view = {"dims": operand.view.dims, "strides": operand.view.strides, "dtype": operand.dtype}
+        view: dict[str, Any] = {"dims": operand.view.dims, "strides": operand.view.strides, "dtype": operand.dtype}
+        if operand.view.offset:
+            view["offset"] = operand.view.offset
         if operand.value is None:
             operands[role] = {"arg": composite.arguments[operand.expr], **view}
         else:

@@ -12,7 +12,7 @@ from typing import Any
 
 from tvm.relax.dpl import is_const, is_op, wildcard
 
-from collage.backends.cuda.cudnn.attention import PERMUTE, PRODUCT, SOFTMAX, read_attention
+from collage.backends.cuda.cudnn.attention import PERMUTE, PRODUCT, SELECT, SLICE, SOFTMAX, read_attention
 from collage.backends.cuda.cudnn.rows import LAYER_NORM, RMS_NORM, read_rows
 from collage.backends.cuda.cudnn.window import ADAPTIVE, AVERAGE, MAXIMUM, MEAN, read_pool
 from collage.backends.library.convolution import FORWARD, TRANSPOSED, Pattern, convolution_patterns, read_convolution
@@ -65,15 +65,19 @@ def _single() -> list[Pattern]:
 
 
 def _attention() -> Any:
-    scores = is_op(PRODUCT)(_maybe_transposed(), is_op(PERMUTE)(wildcard()))
+    scores = is_op(PRODUCT)(_maybe_transposed(), is_op(PERMUTE)(_maybe_sliced()))
     scaled = scores | is_op("relax.multiply")(scores, is_const()) | is_op("relax.divide")(scores, is_const())
-    masked = scaled | is_op("relax.add")(scaled, wildcard())
+    masked = scaled | is_op("relax.add")(scaled, wildcard()) | is_op(SELECT)(is_const(), scaled, is_const())
     mixed = is_op(PRODUCT)(is_op(SOFTMAX)(masked), _maybe_transposed())
     return mixed | is_op(PERMUTE)(mixed)
 
 
 def _maybe_transposed() -> Any:
-    return is_op(PERMUTE)(wildcard()) | wildcard()
+    return is_op(PERMUTE)(_maybe_sliced()) | _maybe_sliced()
+
+
+def _maybe_sliced() -> Any:
+    return is_op(SLICE)(wildcard(), varg_default_wildcard=True) | wildcard()
 
 
 def _any_of(alternatives: Sequence[Any]) -> Any:

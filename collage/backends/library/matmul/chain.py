@@ -2,14 +2,14 @@
 
     act(alpha * lhs x rhs + bias + residual)
 
-Operands may be permuted first, the result permuted or reshaped; neither moves anything, they are numbers in the
-product's layout. The same reading serves the check of a pattern's match and the making of a partition's blob, so that
-what is offered is what can be compiled.
+Operands may be sliced and permuted first, the result permuted or reshaped; none of it moves anything, it is numbers in
+the product's layout. The same reading serves the check of a pattern's match and the making of a partition's blob, so
+that what is offered is what can be compiled.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -20,7 +20,7 @@ from tvm import relax
 from collage.backends.library.activation import recognised, scalar
 from collage.backends.library.composite import dtype_of, static_shape
 from collage.backends.library.matmul.layout import MatmulLayout, UnsupportedLayout, matmul_layout, output_view
-from collage.backends.library.view import View
+from collage.backends.library.operand_view import operand_view
 from collage.errors import CodegenError
 
 #: Half-precision networks hold the constants of GELU to three digits.
@@ -34,7 +34,7 @@ class MatmulChain:
     Attributes
     ----------
     lhs, rhs
-        The operands, before they are permuted.
+        The operands, before they are sliced and permuted.
     layout
         How the matrices lie in memory.
     bias
@@ -84,15 +84,13 @@ def read_chain(bound: Mapping[Any, Any]) -> MatmulChain:
     if len(products) != 1:
         raise CodegenError(f"one product is expected, not {len(products)}")
     ((current, matmul),) = products
-    lhs, lhs_axes = _operand(matmul.args[0], bound)
-    rhs, rhs_axes = _operand(matmul.args[1], bound)
-    shapes = [_shape(value) for value in (lhs, rhs, matmul)]
+    (lhs, lhs_view), (rhs, rhs_view) = (operand_view(value, _call_in(bound)) for value in matmul.args)
     permuting = _reader(current, bound)
     out_axes = _axes(permuting[1]) if permuting and permuting[1].op.name == "relax.permute_dims" else None
     try:
-        layout = matmul_layout(_view(shapes[0], lhs_axes), _view(shapes[1], rhs_axes), output_view(shapes[2], out_axes))
+        layout = matmul_layout(lhs_view, rhs_view, output_view(_shape(matmul), out_axes))
     except UnsupportedLayout as error:
-        raise CodegenError(f"matmul of {shapes[0]} and {shapes[1]}: {error}") from error
+        raise CodegenError(f"matmul of {lhs_view.dims} and {rhs_view.dims}: {error}") from error
     chain = MatmulChain(lhs, rhs, layout, permuted=out_axes is not None)
     if permuting and out_axes is not None:
         current = permuting[0]
@@ -148,18 +146,8 @@ def _with_sum(chain: MatmulChain, call: Any, current: Any) -> MatmulChain:
     raise CodegenError(f"a tensor of shape {shape} that is added to the product is neither bias nor residual")
 
 
-def _operand(value: Any, bound: Mapping[Any, Any]) -> tuple[Any, list[int] | None]:
-    """An operand before its permutation, and the permutation's axes."""
-    call = bound.get(value) if isinstance(value, relax.Var) else None
-    if call is None:
-        return value, None
-    if call.op.name != "relax.permute_dims":
-        raise CodegenError(f"an operand of the product is made by {call.op.name}")
-    return call.args[0], _axes(call)
-
-
-def _view(shape: tuple[int, ...], axes: list[int] | None) -> View:
-    return View.compact(shape) if axes is None else View.compact(shape).permuted(axes)
+def _call_in(bound: Mapping[Any, Any]) -> Callable[[Any], Any]:
+    return lambda value: bound.get(value) if isinstance(value, relax.Var) else None
 
 
 def _axes(call: Any) -> list[int]:

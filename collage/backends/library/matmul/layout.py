@@ -1,7 +1,7 @@
-"""How the matrices of a product lie in memory: permuted operands, broadcast batches, batches that are rows.
+"""How the matrices of a product lie in memory: sliced and permuted operands, broadcast batches, batches that are rows.
 
-GEMM libraries take a matrix as a pointer and a leading dimension, a batch as a stride. A transposition, and the
-permutation of heads around attention's products, only change these numbers, so nothing has to be copied for them. A
+GEMM libraries take a matrix as a pointer and a leading dimension, a batch as a stride. A transposition, and the slices
+and permutations of heads around attention's products, only change these numbers, so nothing has to be copied. A
 batch whose rows lie one after another under one right-hand side is a single product with more rows (a linear layer on
 a rank-3 input). What is left of the batch is one strided batch, the longest, and offsets for the rest.
 """
@@ -112,19 +112,23 @@ def matmul_layout(lhs: View, rhs: View, output: View) -> MatmulLayout:
     if d.transposed:
         raise UnsupportedLayout("the rows of the result are not contiguous")
     places = product(*(range(axis.extent) for axis in rest))
-    return MatmulLayout(m, n, k, longest.extent, a, b, d, tuple(_offset(place, rest) for place in places))
+    starts = (lhs.offset, rhs.offset, output.offset)
+    return MatmulLayout(m, n, k, longest.extent, a, b, d, tuple(_offset(starts, place, rest) for place in places))
 
 
-def _offset(place: Sequence[int], axes: Sequence[_Axis]) -> tuple[int, int, int]:
+def _offset(starts: Sequence[int], place: Sequence[int], axes: Sequence[_Axis]) -> tuple[int, int, int]:
     """Where the matrices of one place of the batch start."""
-    lhs, rhs, output = (sum(at * axis.strides[i] for at, axis in zip(place, axes, strict=True)) for i in range(3))
+    lhs, rhs, output = (
+        start + sum(at * axis.strides[i] for at, axis in zip(place, axes, strict=True))
+        for i, start in enumerate(starts)
+    )
     return lhs, rhs, output
 
 
 def _inserted(view: View, axis: int) -> View:
     """With an axis of extent 1 before `axis`."""
     dims, strides = view.dims, view.strides
-    return View((*dims[:axis], 1, *dims[axis:]), (*strides[:axis], 1, *strides[axis:]))
+    return View((*dims[:axis], 1, *dims[axis:]), (*strides[:axis], 1, *strides[axis:]), view.offset)
 
 
 def _batch(lhs: View, rhs: View, output: View) -> list[_Axis]:

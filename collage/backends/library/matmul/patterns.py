@@ -47,7 +47,8 @@ def _patterns() -> dict[str, Any]:
 
     def operand() -> Any:
         value = wildcard()
-        return value | is_op("relax.permute_dims")(value)
+        sliced = value | is_op("relax.strided_slice")(value, varg_default_wildcard=True)
+        return sliced | is_op("relax.permute_dims")(sliced)
 
     def product() -> Any:
         return is_op("relax.matmul")(operand(), operand())

@@ -31,10 +31,11 @@ class Partition {
     cuda::Arguments arguments(args, problem_.arguments, device_);
     std::vector<void*> pointers;
     pointers.reserve(operands_.size());
-    for (const cuda::Operand& operand : operands_) {
-      pointers.push_back(operand.pointer(arguments));
+    for (size_t i = 0; i < operands_.size(); ++i) {
+      const View& view = problem_.tensors[i];
+      pointers.push_back(static_cast<char*>(operands_[i].pointer(arguments)) + view.offset * view.ItemSize());
       if (reinterpret_cast<uintptr_t>(pointers.back()) % kAlignment != 0) {
-        TVM_FFI_THROW(ValueError) << "cuDNN: argument " << operand.argument << " is not aligned to " << kAlignment << " bytes";
+        TVM_FFI_THROW(ValueError) << "cuDNN: argument " << operands_[i].argument << " is not aligned to " << kAlignment << " bytes";
       }
     }
     cuda::DeviceGuard guard(device_);

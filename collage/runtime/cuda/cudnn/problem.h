@@ -22,10 +22,13 @@ namespace json = tvm::ffi::json;
 /*! A tensor as cuDNN sees it: extents and strides in elements, of N x C x spatial axes whatever the layout in memory. */
 struct View {
   std::vector<int64_t> dims, strides;
+  /*! Where it begins in its memory, in elements. */
+  int64_t offset = 0;
   std::string dtype;
 
   explicit View(const json::Object& entry)
       : dims(cuda::Ints(entry, "dims")), strides(cuda::Ints(entry, "strides")), dtype(cuda::Text(entry, "dtype")) {
+    if (cuda::Has(entry, "offset")) offset = cuda::Int(entry, "offset");
     if (dims.size() != strides.size() || dims.empty()) TVM_FFI_THROW(ValueError) << "a tensor needs one stride per extent";
   }
 
