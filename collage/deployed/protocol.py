@@ -15,9 +15,9 @@ class EndToEnd:
     calls
         Calls of a turn, as far as `turn_s` allows.
     turn_s
-        Seconds that a turn lasts at least, and at most unless that is less than two calls. Half as long is spent before
-        it on warm-up calls that do not count: a process that slept needs them to reach its speed. Many short turns say
-        more than a few long ones.
+        Seconds that a turn lasts at least, and at most unless that is less than a call. Half as long is spent before it
+        on warm-up calls that do not count: a process that slept needs them to reach its speed. Many short turns say
+        more than a few long ones: calls that follow each other are slow or fast together.
     trial_rounds
         Rounds of a placement's trial, beside the fastest one so far.
     race_rounds
@@ -43,7 +43,7 @@ class EndToEnd:
     longest: int = 3
     patience_s: float = 60.0
     watched_runs: int = 5
-    version: int = 11
+    version: int = 12
 
     def as_dict(self) -> dict[str, Any]:
         """For keys and records."""

@@ -65,6 +65,16 @@ def test_it_is_checked_and_timed_and_asleep_between(real: Entry) -> None:
     assert state(real) == psutil.STATUS_STOPPED
 
 
+def test_a_turn_of_long_calls_is_one_call(real: Entry, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert real.ready(float("inf"))
+    asked: list[Time] = []
+    monkeypatch.setattr(Contestant, "ask", lambda _, request, limit: asked.append(request) or Samples((1e-6,)))
+    for latency, least in ((1e-3, 2), (1.0, 1)):
+        monkeypatch.setattr(real, "latency", latency)
+        assert real.turn(QUICK, 1.0) == (1e-6,)
+        assert asked[-1].least == least and asked[-1].seconds <= QUICK.turn_s[1]
+
+
 def test_a_process_that_is_killed_is_replaced_once(real: Entry) -> None:
     assert real.ready(float("inf"))
     (first,) = real.processes
