@@ -100,7 +100,7 @@ def workloads(name: str, dtype: str, backend: TVMCudaBackend, everything: bool) 
     graph = read_graph(module)
     candidates = enumerate_candidates(graph, {backend.name: backend})
     factory = WorkloadFactory(module, graph, {backend.name: backend}, 1)
-    cover = fewest_partitions(DijkstraSearcher(), graph, candidates, backend.name)
+    cover = fewest_partitions(DijkstraSearcher(), graph, candidates, [backend.name])
     found = Counter(factory.of(candidate) for candidate in cover if candidate.backend != HOST)
     if everything:
         for candidate in candidates:

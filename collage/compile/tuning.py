@@ -7,7 +7,7 @@ mixed cover cuts out keep their schedule rules, unless they are among them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from collage.backends.base import Backend
@@ -22,7 +22,7 @@ def tune_kernels(
     graph: DataflowGraph,
     backends: Mapping[str, Backend],
     threads: int,
-    cover_of: Callable[[str], Sequence[CandidatePartition]],
+    cover_of: Callable[[Collection[str]], Sequence[CandidatePartition]],
     reporter: Reporter,
 ) -> None:
     """Tune what has no tuning record yet, for those backends that were made with `tune_trials`.
@@ -36,7 +36,7 @@ def tune_kernels(
     threads
         That the kernels will run on.
     cover_of
-        Name of a backend -> the cover of fewest partitions that it has alone, in the order of execution.
+        Names of backends -> the cover of fewest partitions that these have alone, in the order of execution.
     reporter
         Of progress, kernel by kernel.
 
@@ -48,5 +48,5 @@ def tune_kernels(
     for name, backend in backends.items():
         if backend.tune_trials > 0:
             reporter.stage("tuning kernels")
-            partitioned = apply(module, graph, cover_of(name), backends)
+            partitioned = apply(module, graph, cover_of([name]), backends)
             backend.tune([partitioned], threads, lambda line: reporter.step(line, 0))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from collage import plugins
@@ -60,11 +60,11 @@ def search(searcher: Searcher, problem: SearchProblem, backends: Mapping[str, Ba
 
 
 def fewest_partitions(
-    searcher: Searcher, graph: DataflowGraph, candidates: CandidateSet, backend: str
+    searcher: Searcher, graph: DataflowGraph, candidates: CandidateSet, backends: Collection[str]
 ) -> Sequence[CandidatePartition]:
-    """The cover of fewest partitions that a backend has without the others."""
+    """The cover of fewest partitions that some backends have without the others."""
     equal = CostTable(lambda asked: [Cost(1.0)] * len(asked))
-    return searcher.search(SearchProblem(graph, candidates.of_backends([backend]), equal)).candidates
+    return searcher.search(SearchProblem(graph, candidates.of_backends(backends), equal)).candidates
 
 
 def single_backend_baselines(problem: SearchProblem, backends: Mapping[str, Backend]) -> dict[str, Partitioning]:
