@@ -15,24 +15,36 @@ import tvm_ffi
 from collage.errors import CompiledModelError, ModelInputError
 from collage.runtime import engines
 from collage.runtime.arguments import Argument, Staging, empty
-from collage.runtime.blob import numpy_dtype
 from collage.runtime.bound import BoundCall, Buffers, check_outputs
 from collage.runtime.tensor_spec import TensorSpec
 from collage.runtime.threads import ensure_threads, prepare_threads
 
 #: TVM's device type of a CPU, and its allocator that keeps memory for the next call.
 _CPU, _POOLED = 1, 2
-#: Bytes of results up to which fresh memory costs less than the virtual machine, whose pool keeps its pages.
+#: Bytes of results up to which a copy costs less than the virtual machine, whose pool keeps its pages.
 _SMALL = 1 << 16
+
+
+#: How many forks this process is away from the one that loaded this file.
+_forks = 0
+
+
+def _count_fork() -> None:
+    global _forks
+    _forks += 1
+
+
+os.register_at_fork(after_in_child=_count_fork)
 
 
 class CompiledModel:
     """A network that runs. Call it with one array per input, in the order of the graph's inputs.
 
     NumPy arrays and anything that speaks DLPack are taken, and used without a copy where the kernels that read them
-    can: contiguous and writeable, and aligned to 64 bytes unless engines alone read them. One output comes back as an
-    array, several as a tuple. They are NumPy arrays that own their memory: it is used for other results only after the
-    last reference to it is gone. `bind` makes calls on buffers that stay the same.
+    can: contiguous and writeable, and aligned to 64 bytes unless engines alone read them. An array of up to 16 MiB is
+    kept until the next call. One output comes back as an array, several as a tuple. They are NumPy arrays that own
+    their memory: it is used for other results only after the last reference to it is gone. `bind` makes calls on
+    buffers that stay the same.
 
     Threads may share a model: one call runs at a time, the others wait. Several models in one process are
     independent. A process that was forked after a model was loaded cannot call it, and is told so: the threads of the
@@ -75,9 +87,9 @@ class CompiledModel:
             self._machine = self._new_machine()
             self._main = self._machine["main"]
             self._direct = _direct(module, facts.get("direct"), heard)
-        self._small = None if self._direct is None else _small(self._direct, self.outputs)
+        self._small = None if self._direct is None else _small(self._direct, self._arguments, self.outputs)
         self.lock = Lock()
-        self._process = os.getpid()
+        self._forks = _forks
 
     def _new_machine(self) -> Any:
         machine = self.module["vm_load_executable"]()
@@ -107,11 +119,12 @@ class CompiledModel:
             raise ModelInputError(f"the model takes {len(self.inputs)} inputs ({expected}), {len(inputs)} were given")
         if self.device != "cpu":
             return self._call_on_device(inputs)
-        self._prepare()
+        if self._forks != _forks or self._pool_threads is not None:
+            self._prepare()
         with self.lock:
-            tensors = [argument.tensor(value) for argument, value in zip(self._arguments, inputs, strict=True)]
             if self._small is not None:
-                return self._small.call(tensors)
+                return self._small.call(inputs)
+            tensors = [argument.tensor(value) for argument, value in zip(self._arguments, inputs, strict=True)]
             result = self._main(*tensors)
             if isinstance(result, tvm_ffi.Tensor):
                 return _as_array(result, tensors)
@@ -192,7 +205,7 @@ class CompiledModel:
 
     def _prepare(self) -> None:
         """What comes before every call."""
-        if os.getpid() != self._process:
+        if self._forks != _forks:
             raise CompiledModelError(
                 "the model was loaded before this process was forked, and its threads are not here: load it after the "
                 'fork, or start processes by "spawn"'
@@ -234,28 +247,36 @@ class _Direct:
 
 
 class _SmallCall:
-    """A call of the one partition of a model on fresh memory for its results, without the virtual machine."""
+    """A call of the one partition of a model on memory that stays the same, from which the results are copied: engines
+    bind an address once, and the virtual machine is not asked.
+    """
 
-    def __init__(self, direct: _Direct, outputs: Sequence[TensorSpec]) -> None:
-        self._direct = direct
-        self._kinds = [(spec.shape, numpy_dtype(spec.dtype)) for spec in outputs]
+    def __init__(
+        self, direct: _Direct, arguments: Sequence[Argument], results: Sequence[np.ndarray], targets: Sequence[Any]
+    ) -> None:
+        self._function = direct.function
+        self._results = results
+        self._inputs = [(arguments[i].tensor, i) for i in direct.inputs]
+        self._unread = [(argument.array, i) for i, argument in enumerate(arguments) if i not in direct.inputs]
+        self._targets = [targets[i] for i in direct.outputs]
 
-    def call(self, tensors: Sequence[Any]) -> Any:
-        """Run on tensors that fit."""
-        results = [np.empty(shape, dtype) for shape, dtype in self._kinds]
-        targets = [tvm_ffi.from_dlpack(array, require_alignment=0) for array in results]
-        self._direct.function(*self._direct.ordered(tensors, targets))
-        return results[0] if len(results) == 1 else tuple(results)
+    def call(self, values: Sequence[Any]) -> Any:
+        """The results for these inputs of the model."""
+        for check, i in self._unread:
+            check(values[i])
+        self._function(*[tensor(values[i]) for tensor, i in self._inputs], *self._targets)
+        results = self._results
+        return results[0].copy() if len(results) == 1 else tuple([result.copy() for result in results])
 
 
-def _small(direct: _Direct, outputs: Sequence[TensorSpec]) -> _SmallCall | None:
-    """None where the results are large, or where NumPy's memory does not suit the partition."""
-    size = sum(int(np.prod(spec.shape, dtype=np.int64)) * numpy_dtype(spec.dtype).itemsize for spec in outputs)
-    if not direct.any_address or size > _SMALL:
+def _small(direct: _Direct, arguments: Sequence[Argument], outputs: Sequence[TensorSpec]) -> _SmallCall | None:
+    """None where the results are large, or of a type that DLPack does not know."""
+    targets = [Argument(spec, any_address=False, role="output") for spec in outputs]
+    if sum(target.size for target in targets) > _SMALL:
         return None
-    if any(Argument(spec, any_address=True).in_place(empty(spec)) is None for spec in outputs):
-        return None
-    return _SmallCall(direct, outputs)
+    results = [empty(spec) for spec in outputs]
+    tensors = [target.in_place(array) for target, array in zip(targets, results, strict=True)]
+    return None if None in tensors else _SmallCall(direct, arguments, results, tensors)
 
 
 def _direct(module: Any, facts: Mapping[str, Any] | None, heard: Sequence[Any]) -> _Direct | None:

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import tvm
 import tvm_ffi
+from attention_cases import ATTENTIONS, Extents, packed
 from cudnn_cases import CASES, Case, Weights
 from tvm import relax
 
@@ -85,74 +86,16 @@ def test_gives_the_numbers_of_relax_in_half_precision(name: str) -> None:
     assert np.abs(result_of(case, "float16") - reference).max() < 4e-3 * np.abs(reference).max()
 
 
-def attention(*mask: int) -> Case:
-    """Attention of 2 sequences of 8 by 3 heads of 16, with a mask of this shape."""
-
-    def body(emit: Any, w: Weights, q: Any, k: Any, v: Any, *masks: Any) -> Any:
-        scores = emit(relax.op.matmul(q, emit(relax.op.permute_dims(k, [0, 1, 3, 2]))))
-        scores = emit(relax.op.multiply(scores, relax.const(0.25, w.dtype)))
-        for value in masks:
-            scores = emit(relax.op.add(scores, value))
-        return relax.op.matmul(emit(relax.op.nn.softmax(scores, -1)), v)
-
-    def expected(w: Weights, q: np.ndarray, k: np.ndarray, v: np.ndarray, *masks: np.ndarray) -> np.ndarray:
-        weights = np.exp(q @ k.swapaxes(2, 3) * 0.25 + sum(masks))
-        return np.asarray(weights / weights.sum(-1, keepdims=True) @ v)
-
-    shapes = ((2, 3, 8, 16),) * 3 + ((mask,) if mask else ())
-    return Case(body, shapes, "cudnn.attention", expected)
-
-
-@pytest.mark.parametrize("mask", [(), (2, 1, 1, 8), (8, 8), (1, 3, 8, 8)])
-def test_attention_and_its_masks(mask: tuple[int, ...]) -> None:
-    case = attention(*mask)
+@pytest.mark.parametrize("name", ATTENTIONS)
+def test_attention_gives_the_numbers_of_numpy(name: str) -> None:
+    case = ATTENTIONS[name](Extents())
     np.testing.assert_allclose(result_of(case, "float16"), case.reference(), rtol=0, atol=4e-3)
 
 
-@pytest.mark.parametrize("low", [-65504.0, -np.inf])
-def test_attention_whose_mask_selects(low: float) -> None:
-    """As GPT-2 is exported: a score that is hidden is replaced, not added to."""
-    causal = np.tri(8, dtype=np.bool_)[None, None]
-
-    def body(emit: Any, w: Weights, q: Any, k: Any, v: Any) -> Any:
-        scores = emit(relax.op.matmul(q, emit(relax.op.permute_dims(k, [0, 1, 3, 2]))))
-        scores = emit(relax.op.divide(scores, relax.const(4.0, w.dtype)))
-        kept = emit(relax.op.where(relax.const(causal), scores, relax.const(low, w.dtype)))
-        return relax.op.matmul(emit(relax.op.nn.softmax(kept, -1)), v)
-
-    def expected(w: Weights, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
-        weights = np.exp(q @ k.swapaxes(2, 3) * 0.25) * causal
-        return np.asarray(weights / weights.sum(-1, keepdims=True) @ v)
-
-    case = Case(body, ((2, 3, 8, 16),) * 3, "cudnn.attention", expected)
-    np.testing.assert_allclose(result_of(case, "float16"), case.reference(), rtol=0, atol=4e-3)
-
-
-def packed(heads: int, begins: tuple[int, int, int]) -> Case:
-    """Attention of 2 sequences of 8 whose queries, keys and values are heads of one tensor, from these heads on."""
-
-    def body(emit: Any, w: Weights, x: Any) -> Any:
-        q, k, v = (emit(relax.op.strided_slice(x, [2], [begin], [begin + heads])) for begin in begins)
-        q, v = (emit(relax.op.permute_dims(part, [0, 2, 1, 3])) for part in (q, v))
-        scores = emit(relax.op.matmul(q, emit(relax.op.permute_dims(k, [0, 2, 3, 1]))))
-        scores = emit(relax.op.multiply(scores, relax.const(0.25, w.dtype)))
-        return relax.op.permute_dims(emit(relax.op.matmul(emit(relax.op.nn.softmax(scores, -1)), v)), [0, 2, 1, 3])
-
-    def expected(w: Weights, x: np.ndarray) -> np.ndarray:
-        q, k, v = (x[:, :, begin : begin + heads].transpose(0, 2, 1, 3) for begin in begins)
-        weights = np.exp(q @ k.swapaxes(2, 3) * 0.25)
-        return np.asarray((weights / weights.sum(-1, keepdims=True) @ v).transpose(0, 2, 1, 3))
-
-    return Case(body, ((2, 8, max(begins) + heads, 16),), "cudnn.attention", expected)
-
-
-@pytest.mark.parametrize("begins", [(0, 3, 6), (4, 1, 9)])
-def test_attention_out_of_one_tensor_copies_nothing(begins: tuple[int, int, int]) -> None:
-    case = packed(3, begins)
-    np.testing.assert_allclose(result_of(case, "float16"), case.reference(), rtol=0, atol=4e-3)
-    operands = blobs.unpack(blob_of(case, "float16"))[0]["operands"]
-    assert [operands[role]["arg"] for role in "qkv"] == [0, 0, 0]
-    assert [operands[role].get("offset", 0) for role in "qkv"] == [16 * begin for begin in begins]
+def test_attention_out_of_one_tensor_copies_nothing() -> None:
+    header, _ = blobs.unpack(blob_of(packed(Extents(heads=3, head=16), (4, 0, 9)), "float16"))
+    operands = [header["operands"][role] for role in "qkv"]
+    assert [(each["arg"], each.get("offset", 0)) for each in operands] == [(0, 64), (0, 0), (0, 144)]
 
 
 def test_an_exported_model_runs_in_a_fresh_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,19 +61,21 @@ _H100 = {
 _SCRIPT = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
+from attention_cases import ATTENTIONS, Extents
 from cudnn_cases import CASES
 from product_cases import codegen_function, whole
 from collage.backends.cuda.cudnn.backend import CudnnBackend
 from collage.errors import CollageError
 from collage.runtime.cuda.cudnn.engine import plans
 backend, device, found = CudnnBackend(), json.loads(sys.argv[2]), {}
-for name, case in CASES.items():
-    for dtype in ("float32", "float16"):
-        try:
-            blob = backend.engine_blob(codegen_function(whole(case.module(dtype), backend, case.label)))
-            found[f"{name}, {dtype}"] = plans(blob, device)
-        except CollageError as error:
-            found[f"{name}, {dtype}"] = str(error)
+asked = [(name, case, dtype) for name, case in CASES.items() for dtype in ("float32", "float16")]
+asked += [(name, make(Extents(1, 12, 128, 64)), "float16") for name, make in ATTENTIONS.items()]  # BERT's
+for name, case, dtype in asked:
+    try:
+        blob = backend.engine_blob(codegen_function(whole(case.module(dtype), backend, case.label)))
+        found[f"{name}, {dtype}"] = plans(blob, device)
+    except CollageError as error:
+        found[f"{name}, {dtype}"] = str(error)
 print(json.dumps(found))
 """
 

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -66,6 +67,41 @@ def test_inputs_may_lie_anywhere(models: Models, name: str, layout: str) -> None
     for _ in range(3):  # memory for copies is used again
         inputs = values()
         assert_right(model(*map(LAYOUTS[layout], inputs)), inputs)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_arrays_that_are_given_again_are_read_again(models: Models, name: str) -> None:
+    """What is known of an array from the last call is its memory, and not what is in it."""
+    model = collage.runtime.load(models(name))
+    arrays = [at_offset(array, 0) for array in values()]
+    assert_right(model(*arrays), arrays)
+    assert_right(model(*arrays[::-1]), arrays[::-1])
+    assert_right(model(arrays[0], arrays[0]), [arrays[0], arrays[0]])
+    for _ in range(3):
+        for array, fresh in zip(arrays, values(), strict=True):
+            array[...] = fresh
+        assert_right(model(*arrays), arrays)
+    arrays[1].shape = (*arrays[1].shape, 1)
+    with pytest.raises(ModelInputError, match="has shape"):
+        model(*arrays)
+
+
+@pytest.mark.parametrize("name", ["openvino", "onnxruntime", "engines"])
+def test_of_the_arrays_of_calls_the_last_ones_are_kept_if_they_are_not_large(
+    models: Models, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = collage.runtime.load(models(name))
+
+    def counted(limit: int) -> list[bool]:
+        monkeypatch.setattr("collage.runtime.arguments._KEPT", limit)
+        arrays = values()
+        held = [weakref.ref(array) for array in arrays]
+        model(*arrays)
+        del arrays
+        return [reference() is not None for reference in held]
+
+    first, second = counted(1 << 24), counted(0)
+    assert all(first) and not any(second)
 
 
 @pytest.mark.parametrize("name", NAMES)
