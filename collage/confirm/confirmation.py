@@ -111,7 +111,8 @@ def choose(race: Race, partitions: Mapping[str, float]) -> str:
     """Which plan ships, by a race: the one of fewest partitions, unless another one is faster beyond doubt.
 
     A lead within the doubt is often gone an hour later, and partitions cost what no race shows: memory, time to load,
-    and latency on a busy machine.
+    and latency on a busy machine. Of plans that do not seem slower than this one, by more than a tie, one that is
+    steadier beyond doubt is chosen instead.
 
     Parameters
     ----------
@@ -125,7 +126,8 @@ def choose(race: Race, partitions: Mapping[str, float]) -> str:
     simplest = equal[0]
     if len(latencies[simplest]) < 2:
         return simplest
-    tails = {name: quantile_ratio(race.samples[name], race.samples[simplest]) for name in equal[1:]}
+    near = [name for name in equal[1:] if ratio(latencies[name], latencies[simplest]).median <= 1.0 + TIE]
+    tails = {name: quantile_ratio(race.samples[name], race.samples[simplest]) for name in near}
     steadier = [name for name, tail in tails.items() if tail.high < 1.0 and tail.median < 1.0 - TIE]
     return min(steadier, key=lambda name: tails[name].median, default=simplest)
 

@@ -9,6 +9,7 @@ import pytest
 
 from collage.confirm.confirmation import SEARCHED, UNTOUCHED, Confirmation, Contestant, choose, contestant
 from collage.cost.cost import Cost
+from collage.measure.sequential import ratio
 from tests.collage.confirm.races import race_of, rounds_of
 
 STEADY = np.ones(25)
@@ -59,6 +60,18 @@ def test_among_equals_the_lower_95th_percentile_ships() -> None:
     assert choose(race, {SEARCHED: 5, "a alone": 1}) == SEARCHED
     found = contestant("a alone", race, SEARCHED)
     assert found.percentile == 3.0 and found.latency.seconds == 1.0
+
+
+def test_a_steadier_plan_that_seems_slower_does_not_ship() -> None:
+    """Beside a busy process all is in doubt: that a plan cannot be told apart is no sign that it is equal."""
+    noise = np.exp(0.3 * np.random.default_rng(0).standard_normal((2, 25)))
+    tailed = [(median,) * 9 + (5 * median,) for median in noise[0]]
+    for slower, ships in ((1.1, "a alone"), (1.0, "b alone")):
+        level = slower * float(np.median(noise[0]) / np.median(noise[1]))
+        race = race_of({"a alone": tailed, "b alone": [(level * median,) * 10 for median in noise[1]]})
+        found = ratio(race.latencies("b alone"), race.latencies("a alone"))
+        assert found.low < 1.0 < found.high
+        assert choose(race, {"a alone": 1, "b alone": 1}) == ships
 
 
 def test_a_build_without_partitions_wins_no_tie() -> None:
