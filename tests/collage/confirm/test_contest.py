@@ -167,6 +167,17 @@ def test_baselines_whose_costs_are_far_higher_are_not_run_unless_a_rival_shows_t
     assert set(out) == {"y alone", "openvino alone"}, "the engine runs on the file"
 
 
+@pytest.mark.parametrize(("seconds", "times", "runs"), [(1.0, 1.4, False), (1e-4, 1.4, True), (1e-4, 2.1, False)])
+def test_sums_of_costs_may_err_by_more_where_partitions_take_microseconds(
+    database: RecordDatabase, seconds: float, times: float, runs: bool
+) -> None:
+    found, _ = contest(database)
+    costs = {c: seconds * (1.0 if b == "x" else times) for b in ("x", "y") for c in placement(b)}
+    problem = problem_of(GRAPH, costs)
+    plans = {b: problem.partitioning(placement(b)) for b in ("x", "y")}
+    assert ("y alone" in found.hopeless(problem, plans["x"], {"y alone": plans["y"]})) is not runs
+
+
 def test_who_wins_the_final_beyond_doubt_ships_with_numbers_of_another_final(database: RecordDatabase) -> None:
     """The race was won by luck: in the finals the other one is faster."""
     found, runner = contest(database, {"x": 1.0, "y": 1.05, "untouched": 9.0})
