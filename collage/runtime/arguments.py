@@ -64,9 +64,9 @@ class Argument:
             return self._last_tensor
         array = self.array(value)
         tensor = self.in_place(array)
+        kept = tensor is not None and array is value and self.size <= _KEPT
+        self._last, self._last_tensor = (array, tensor) if kept else (None, None)
         if tensor is not None:
-            kept = array is value and self.size <= _KEPT
-            self._last, self._last_tensor = (array, tensor) if kept else (None, None)
             return tensor
         if self._staging is None:
             self._staging = Staging(self.spec)

@@ -92,16 +92,17 @@ def test_of_the_arrays_of_calls_the_last_ones_are_kept_if_they_are_not_large(
 ) -> None:
     model = collage.runtime.load(models(name))
 
-    def counted(limit: int) -> list[bool]:
-        monkeypatch.setattr("collage.runtime.arguments._KEPT", limit)
+    def called() -> list[Any]:
         arrays = values()
-        held = [weakref.ref(array) for array in arrays]
         model(*arrays)
-        del arrays
-        return [reference() is not None for reference in held]
+        return [weakref.ref(array) for array in arrays]
 
-    first, second = counted(1 << 24), counted(0)
-    assert all(first) and not any(second)
+    first = called()
+    assert all(reference() is not None for reference in first)
+    model(*map(read_only, values()))  # copied: nothing of it is kept
+    assert all(reference() is None for reference in first)
+    monkeypatch.setattr("collage.runtime.arguments._KEPT", 0)
+    assert all(reference() is None for reference in called())
 
 
 @pytest.mark.parametrize("name", NAMES)
