@@ -21,7 +21,7 @@ from collage.backends.base import Backend
 from collage.confirm.confirmation import SEARCHED, UNTOUCHED, Confirmation, Contestant, contestant
 from collage.confirm.finals import plan_of, run_finals
 from collage.confirm.judges import leaves_final, leaves_race
-from collage.confirm.starters import starters
+from collage.confirm.starters import is_hopeless, starters
 from collage.cost.cost import Cost
 from collage.deployed.messages import Watched
 from collage.deployed.plan_runner import Entrant, Placement, PlanRunner, partition_seconds
@@ -42,9 +42,6 @@ from collage.search import Partitioning, SearchProblem
 NOT_RUN = "not run"
 #: What the anchor is called in later trials.
 _ANCHOR = "the fastest of the first trial"
-#: A baseline whose costs add up to so many times those of the searched placement is not run; the second for placements
-#: up to so many seconds: sums of microseconds err by more (a baseline of 1.3 times was faster by 7%), trials are short.
-_HOPELESS, _HOPELESS_SHORT, _SHORT_S = 1.25, 2.0, 10e-3
 #: Whose partitions are watched: those of plans that take at most so many times as long as the fastest.
 _WATCHED = 2.0
 #: Seconds beyond which the call from Python is less than a hundredth of a latency.
@@ -140,11 +137,11 @@ class Contest:
         schedules: it is left out with the plan on TVM's scheduled kernels.
         """
         kept = {plan_of(rival.engine, files) for rival in self.rivals.values()}
-        limit, out = _HOPELESS_SHORT if found.cost.seconds <= _SHORT_S else _HOPELESS, {}
+        out, least = {}, found.cost.seconds
         for name, baseline in baselines.items():
-            times = problem.partitioning(baseline.candidates).cost.seconds / found.cost.seconds
-            if times > limit and name not in kept:
-                why = f"{NOT_RUN}: its costs add up to {times:.2g} times those of the searched placement"
+            seconds = problem.partitioning(baseline.candidates).cost.seconds
+            if is_hopeless(seconds, least) and name not in kept:
+                why = f"{NOT_RUN}: its costs add up to {seconds / least:.2g} times those of the searched placement"
                 out[name] = Contestant(name, Cost.unknown(why))
         if any(f"{backend.name} alone" in out for backend in self.backends if backend.style == "native"):
             out[UNTOUCHED] = Contestant(UNTOUCHED, Cost.unknown(f"{NOT_RUN}: scheduled kernels of TVM were left out"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -13,7 +12,7 @@ import numpy as np
 import tvm_ffi
 
 from collage.errors import CompiledModelError, ModelInputError
-from collage.runtime import engines
+from collage.runtime import engines, forks
 from collage.runtime.arguments import Argument, Staging, empty
 from collage.runtime.bound import BoundCall, Buffers, check_outputs
 from collage.runtime.tensor_spec import TensorSpec
@@ -23,18 +22,6 @@ from collage.runtime.threads import ensure_threads, prepare_threads
 _CPU, _POOLED = 1, 2
 #: Bytes of results up to which a copy costs less than the virtual machine, whose pool keeps its pages.
 _SMALL = 1 << 16
-
-
-#: How many forks this process is away from the one that loaded this file.
-_forks = 0
-
-
-def _count_fork() -> None:
-    global _forks
-    _forks += 1
-
-
-os.register_at_fork(after_in_child=_count_fork)
 
 
 class CompiledModel:
@@ -89,7 +76,7 @@ class CompiledModel:
             self._direct = _direct(module, facts.get("direct"), heard)
         self._small = None if self._direct is None else _small(self._direct, self._arguments, self.outputs)
         self.lock = Lock()
-        self._forks = _forks
+        self._forks = forks.count
 
     def _new_machine(self) -> Any:
         machine = self.module["vm_load_executable"]()
@@ -119,7 +106,7 @@ class CompiledModel:
             raise ModelInputError(f"the model takes {len(self.inputs)} inputs ({expected}), {len(inputs)} were given")
         if self.device != "cpu":
             return self._call_on_device(inputs)
-        if self._forks != _forks or self._pool_threads is not None:
+        if self._forks != forks.count or self._pool_threads is not None:
             self._prepare()
         with self.lock:
             if self._small is not None:
@@ -205,7 +192,7 @@ class CompiledModel:
 
     def _prepare(self) -> None:
         """What comes before every call."""
-        if self._forks != _forks:
+        if self._forks != forks.count:
             raise CompiledModelError(
                 "the model was loaded before this process was forked, and its threads are not here: load it after the "
                 'fork, or start processes by "spawn"'

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Sequence
 from threading import Lock
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from collage.errors import CompiledModelError, ModelInputError
+from collage.runtime import forks
 from collage.runtime.bound import BoundCall
 from collage.runtime.dynamic import DynamicModel
 from collage.runtime.model import CompiledModel
@@ -55,7 +55,7 @@ class ModelSet:
         self._strict = strict
         self._said = False
         self._lock = Lock()
-        self._process = os.getpid()
+        self._forks = forks.count
         for model in models:
             model.lock = self._lock
 
@@ -100,7 +100,7 @@ class ModelSet:
             raise self._refused(shapes, reason)
         if self._strict:
             raise self._refused(shapes, "it was loaded with strict=True")
-        if os.getpid() != self._process:
+        if self._forks != forks.count:
             raise CompiledModelError("the model was loaded before this process was forked: load it after the fork")
         with self._lock:
             if not self._said:

@@ -132,11 +132,10 @@ def _with_merged(module: tvm.IRModule, groups: list[list[_Branch]]) -> tvm.IRMod
     function = module["main"]
     first = {group[0].product: group for group in groups}
     known: dict[Any, Any] = {}
-    rebound = []
+    rebound: list[relax.VarBinding] = []
     for variable, value in bindings(function):
         if variable in first:
-            for made in _merged(first[variable], value.args[0], known):
-                rebound.append(made)
+            rebound.extend(_merged(first[variable], value.args[0], known))
         if variable not in known:
             rebound.append(relax.VarBinding(variable, substitute(value, known)))
     body = relax.SeqExpr([relax.DataflowBlock(rebound)], substitute(function.body.body, known))

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from relax_networks import Emit, called, network
 from tvm import relax
 
 from benchmarks.workloads import build
@@ -19,23 +20,11 @@ from collage.graph.from_relax import read_graph
 from collage.measure.reference import ReferenceRun
 
 op, nn = relax.op, relax.op.nn
-Emit = Callable[[Any], Any]
 RNG = np.random.default_rng(0)
 
 
 def weight(*shape: int) -> Any:
     return relax.const((RNG.standard_normal(shape) / 4).astype("float16"))
-
-
-def network(body: Callable[[Emit, Any], Any], *shape: int, dtype: str = "float16") -> Any:
-    builder = relax.BlockBuilder()
-    x = relax.Var("x", relax.TensorType(shape, dtype))
-    with builder.function("main", [x]):
-        with builder.dataflow():
-            made = body(builder.emit, x)
-            result = builder.emit_output(relax.Tuple(made) if isinstance(made, tuple) else made)
-        builder.emit_func_output(result)
-    return load(builder.get())
 
 
 def cell(emit: Emit, x: Any) -> Any:
@@ -60,13 +49,9 @@ def volume(emit: Emit, x: Any) -> Any:
 NETWORKS: dict[str, Callable[[], Any]] = {
     "residual": lambda: load(build("tiny_resnet", dtype="float16")),
     "depthwise": lambda: load(build("tiny_mobilenet", dtype="float16")),
-    "cell": lambda: network(cell, 2, 3, 10, 10),
-    "volume": lambda: network(volume, 1, 4, 4, 6, 6),
+    "cell": lambda: network(cell, 2, 3, 10, 10, dtype="float16"),
+    "volume": lambda: network(volume, 1, 4, 4, 6, 6, dtype="float16"),
 }
-
-
-def operators(module: Any) -> Counter[str]:
-    return Counter(str(value.op.name) for _, value in bindings(module["main"]) if isinstance(value, relax.Call))
 
 
 def layouts(module: Any) -> set[str]:
@@ -82,10 +67,10 @@ def test_transpositions_are_left_at_the_ends_only_and_the_numbers_stay(name: str
     assert layouts(converted) == {"NDHWC" if name == "volume" else "NHWC"}
     assert (input_specs(converted), output_specs(converted)) == (input_specs(module), output_specs(module))
     # One before the first convolution, one before each result that has planes; where there is one channel, a reshape.
-    ends = {"cell": Counter({"relax.permute_dims": 2, "relax.reshape": 1})}
-    ends["volume"] = Counter({"relax.permute_dims": 1, "relax.reshape": 1})
-    assert operators(converted) - operators(module) == ends.get(name, Counter({"relax.permute_dims": 1}))
-    assert operators(module) - operators(converted) == Counter()
+    ends = {"cell": Counter({"permute_dims": 2, "reshape": 1})}
+    ends["volume"] = Counter({"permute_dims": 1, "reshape": 1})
+    assert called(converted) - called(module) == ends.get(name, Counter({"permute_dims": 1}))
+    assert called(module) - called(converted) == Counter()
     assert channels_last(converted) is converted
     runs = [ReferenceRun(m, read_graph(m), 1) for m in (module, converted)]
     for before, after in zip(runs[0].outputs, runs[1].outputs, strict=True):
@@ -98,7 +83,7 @@ def test_in_planes_it_is_the_network_that_it_was(name: str) -> None:
     converted = channels_last(module)
     back = converted.clone()
     back["main"] = in_planes(converted["main"])
-    assert operators(back) == operators(module) and layouts(back) == layouts(module)
+    assert called(back) == called(module) and layouts(back) == layouts(module)
     calls = [value for _, value in bindings(converted["main"]) if call_to(value, "relax.nn.conv2d", "relax.nn.conv3d")]
     assert all(str(in_planes_alone(call).attrs.data_layout).startswith("NC") for call in calls)
 
@@ -111,7 +96,7 @@ def between_rows(emit: Emit, x: Any) -> Any:
 
 
 def test_networks_that_would_be_transposed_all_the_way_stay_as_they_are() -> None:
-    module = network(between_rows, 1, 4, 6, 6)
+    module = network(between_rows, 1, 4, 6, 6, dtype="float16")
     assert channels_last(module) is module
 
 
