@@ -231,13 +231,11 @@ class Workspace {
   }
 
   static void* Pointer(int device, cudaStream_t stream) {
-    // Addresses of streams that are gone come back, numbers do not.
-    unsigned long long number = 0;
-    COLLAGE_CUDA(cudaStreamGetId, stream, &number);
+    Place place = PlaceOf(stream);
     std::lock_guard<std::mutex> lock(Mutex());
     Device& all = Devices()[device];
-    std::vector<std::unique_ptr<DeviceBuffer>>& buffers = all.streams[number].buffers;
-    size_t& bytes = all.streams[number].bytes;
+    std::vector<std::unique_ptr<DeviceBuffer>>& buffers = all.places[place].buffers;
+    size_t& bytes = all.places[place].bytes;
     if (bytes < all.bytes) {
       Relaxed relaxed;
       buffers.push_back(std::make_unique<DeviceBuffer>(all.bytes, device));
@@ -247,6 +245,23 @@ class Workspace {
   }
 
  private:
+  /*! Whether a stream is captured, and the number of the capture, or else of the stream. */
+  using Place = std::pair<bool, unsigned long long>;
+
+  /*! Addresses of streams that are gone come back, numbers do not. A stream that is captured must not be asked for its own. */
+  static Place PlaceOf(cudaStream_t stream) {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    unsigned long long number = 0;
+#if CUDART_VERSION / 1000 == 12
+    COLLAGE_CUDA(cudaStreamGetCaptureInfo, stream, &status, &number, nullptr, nullptr, nullptr);
+#else
+    COLLAGE_CUDA(cudaStreamGetCaptureInfo, stream, &status, &number, nullptr, nullptr, nullptr, nullptr);
+#endif
+    if (status != cudaStreamCaptureStatusNone) return {true, number};
+    COLLAGE_CUDA(cudaStreamGetId, stream, &number);
+    return {false, number};
+  }
+
   /*! Memory may be allocated by this thread while a stream is captured. */
   class Relaxed {
    public:
@@ -265,7 +280,7 @@ class Workspace {
   };
   struct Device {
     size_t bytes = 0;
-    std::map<unsigned long long, Scratch> streams;
+    std::map<Place, Scratch> places;
   };
   static std::mutex& Mutex() {
     static std::mutex mutex;

@@ -27,7 +27,11 @@ enum cudaError_t {
 enum cudaDeviceAttr { cudaDevAttrL2CacheSize = 38, cudaDevAttrComputeCapabilityMajor = 75, cudaDevAttrComputeCapabilityMinor = 76 };
 enum cudaMemcpyKind { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost = 2, cudaMemcpyDeviceToDevice = 3 };
 enum cudaStreamCaptureMode { cudaStreamCaptureModeGlobal = 0, cudaStreamCaptureModeThreadLocal = 1, cudaStreamCaptureModeRelaxed = 2 };
+enum cudaStreamCaptureStatus { cudaStreamCaptureStatusNone = 0, cudaStreamCaptureStatusActive = 1 };
 constexpr unsigned int cudaStreamNonBlocking = 1;
+struct CUgraphNode_st;
+struct cudaGraphEdgeData;
+using cudaGraphNode_t = CUgraphNode_st*;
 struct CUstream_st {
   unsigned long long number;
 };
@@ -122,8 +126,18 @@ inline cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   return cudaSuccess;
 }
 
-/*! The default stream is number 1. */
+/*! The number of a capture is that of its stream, and a million more. */
+inline cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatus* status, unsigned long long* number,
+                                            cudaGraph_t*, const cudaGraphNode_t**, const cudaGraphEdgeData**, size_t*) {
+  bool captured = stream != nullptr && stream == Emulated().capturing;
+  *status = captured ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+  if (captured) *number = stream->number + 1000000;
+  return cudaSuccess;
+}
+
+/*! The default stream is number 1. A stream that is captured does not tell its number (seen with CUDA 13.0 on an H200). */
 inline cudaError_t cudaStreamGetId(cudaStream_t stream, unsigned long long* number) {
+  if (stream != nullptr && stream == Emulated().capturing) return cudaErrorStreamCaptureUnsupported;
   *number = stream == nullptr ? 1 : stream->number;
   return cudaSuccess;
 }
