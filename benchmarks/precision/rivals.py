@@ -155,11 +155,13 @@ def by_onnxruntime(model: Path, samples: Path, out: Path, operators: Sequence[st
             return next(self.left, None)
 
     begin = time.perf_counter()
-    prepared = out.with_suffix(".prepared.onnx")
+    newer, prepared = out.with_suffix(".newer.onnx"), out.with_suffix(".prepared.onnx")
     try:
-        newer = onnx.load(model)
-        if any(opset.domain in ("", "ai.onnx") and opset.version < _PER_CHANNEL for opset in newer.opset_import):
-            newer = version_converter.convert_version(newer, _PER_CHANNEL)
+        proto = onnx.load(model)
+        if any(opset.domain in ("", "ai.onnx") and opset.version < _PER_CHANNEL for opset in proto.opset_import):
+            proto = version_converter.convert_version(proto, _PER_CHANNEL)
+        # A file: of a model in memory, ONNX Runtime 1.32 cannot read the constants that are shapes.
+        onnx.save(proto, newer)
         quant_pre_process(newer, prepared, skip_symbolic_shape=True)
         quantize_static(
             prepared,
@@ -175,6 +177,7 @@ def by_onnxruntime(model: Path, samples: Path, out: Path, operators: Sequence[st
     except Exception as error:  # whatever a library raises is why there is no such rival
         raise PreparationError(f"{type(error).__name__}: {' '.join(str(error).split())[:300]}") from error
     finally:
+        newer.unlink(missing_ok=True)
         prepared.unlink(missing_ok=True)
     return {"onnxruntime": __version__, "seconds": round(time.perf_counter() - begin, 1)}
 

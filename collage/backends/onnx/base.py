@@ -28,14 +28,15 @@ class OnnxBackend(Backend):
         What holds the library, as it is installed.
     int8_results
         Whether the library wants what convolutions give in eight bits.
-    int8_attention
-        Whether it computes products of two data in eight bits.
+    int8_every
+        Whether it computes every product in eight bits: those of two data, as attention has, and transposed
+        convolutions, too.
     """
 
     style: ClassVar[Style] = "graph"
     distribution: ClassVar[str]
     int8_results: ClassVar[bool] = False
-    int8_attention: ClassVar[bool] = False
+    int8_every: ClassVar[bool] = False
 
     def availability(self) -> Availability:
         try:
@@ -59,7 +60,7 @@ class OnnxBackend(Backend):
         return unsupported_reason(node)
 
     def takes_int8(self, node: Any) -> bool:
-        return takes_int8(node.expr, self.int8_attention)
+        return takes_int8(node.expr, self.int8_every)
 
     def int8_operands(self, graph: Any, node: Any) -> tuple[int, ...]:
         """Of a sum, and of a product of two data, both operands."""

@@ -59,7 +59,7 @@ class OpenVINOBackend(OnnxBackend):
     name: ClassVar[str] = "openvino"
     priority: ClassVar[int] = 10
     distribution: ClassVar[str] = "openvino"
-    int8_attention: ClassVar[bool] = True
+    int8_every: ClassVar[bool] = True
 
     def refusal(self, node: Any) -> str | None:
         return unsupported_by_openvino(node)

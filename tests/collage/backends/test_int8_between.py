@@ -28,6 +28,7 @@ op, nn = relax.op, relax.op.nn
 IMAGE: Spec = ((1, 16, 8, 8), "float32")
 #: Of results of products, and of what lies between, as OpenVINO calls them.
 BYTES = ("u8", "i8")
+PRODUCTS = ("Convolution", "Deconvolution", "FullyConnected", "MatMul")
 
 ov = pytest.importorskip("openvino")
 pytestmark = pytest.mark.skipif(
@@ -73,6 +74,16 @@ def residual(x: Any) -> Any:
     return conv(third, seed=13)
 
 
+def decoder(x: Any) -> Any:
+    """Transposed convolutions with biases, as a generator has them, the first one of data below zero, too."""
+
+    def up(x: Any, outputs: int, seed: int) -> Any:
+        product = nn.conv2d_transpose(x, weight(16, outputs, 4, 4, seed=seed), strides=2, padding=1)
+        return op.add(product, weight(1, outputs, 1, 1, seed=seed + 1))
+
+    return op.tanh(op.multiply(up(nn.relu(up(x, 16, 1)), 3, 3), relax.const(np.float32(1e-2))))
+
+
 def attention(x: Any) -> Any:
     """Two heads over 64 positions."""
     rows = op.permute_dims(op.reshape(x, (1, 16, 64)), (0, 2, 1))
@@ -101,6 +112,7 @@ NETWORKS: Mapping[str, Callable[[Any], Any]] = {
     "joined": joined,
     "cut": cut,
     "residual": residual,
+    "decoder": decoder,
 }
 
 
@@ -153,7 +165,7 @@ def test_chains_of_products_stay_in_eight_bits(name: str, cases: Mapping[str, Ca
     """Only the last product's result is float32."""
     layers = cases[name].layers()
     assert sum(result not in BYTES and kind != "Reorder" for kind, _, result in layers) == 1, layers
-    products = [precision for kind, precision, _ in layers if kind in ("Convolution", "FullyConnected", "MatMul")]
+    products = [precision for kind, precision, _ in layers if kind in PRODUCTS]
     assert products and set(products) <= set(BYTES), layers
 
 

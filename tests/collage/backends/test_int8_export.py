@@ -247,6 +247,38 @@ def test_data_that_were_not_finite_in_calibration_are_not_quantised(ends: Range)
         written(network, graph.coverable)
 
 
+TRANSPOSED: dict[str, tuple[Any, Spec]] = {
+    "conv1d": (lambda x: nn.conv1d_transpose(x, weight(8, 6, 4), strides=2), ((2, 8, 20), "float32")),
+    "conv2d": (lambda x: nn.conv2d_transpose(x, weight(8, 6, 4, 4), strides=2, padding=1), IMAGE),
+    "conv3d": (lambda x: nn.conv3d_transpose(x, weight(8, 6, 3, 3, 3), strides=2), ((1, 8, 4, 5, 5), "float32")),
+}
+
+
+@pytest.mark.parametrize("positive", [False, True], ids=["signed", "positive"])
+@pytest.mark.parametrize("name", TRANSPOSED)
+def test_a_transposed_convolution_is_in_eight_bits_in_openvino(name: str, positive: bool) -> None:
+    """Of data without a zero of their own: with one, it computes in float32."""
+    build, spec = TRANSPOSED[name]
+    inputs = [np.abs(array) if positive else array for array in random_inputs([spec])]
+    network = module(build, spec)
+    known = calibrated(network, inputs)
+    _, model = written(known)
+    kinds = [array.dtype.name for array in initializers(model) if array.dtype.kind in "iu" and array.ndim == 0]
+    assert kinds == ["uint8" if positive else "int8"]
+    assert [array.item() for array in initializers(model) if array.dtype.kind in "iu" and array.ndim == 0] == [0]
+    (scales,) = [array for array in initializers(model) if array.dtype == np.float32 and array.ndim == 1]
+    assert scales.shape == (6,)
+    assert 1e-4 < error(run("openvino", known, inputs)[0], run_tvm(network, inputs)[0]) < 0.02
+
+
+def test_transposed_convolutions_of_groups_or_elsewhere_stay_in_float32() -> None:
+    grouped = module(lambda x: nn.conv2d_transpose(x, weight(8, 3, 4, 4), groups=2), IMAGE)
+    plain = module(TRANSPOSED["conv2d"][0], IMAGE)
+    for network, backend in ((grouped, OpenVINOBackend()), (plain, ONNXRuntimeBackend())):
+        graph = read_graph(network)
+        assert not backend.int8_nodes(graph, graph.coverable)
+
+
 @pytest.mark.parametrize(
     ("build", "specs"),
     [

@@ -28,6 +28,7 @@ _MOVING = _SELECTING | frozenset(
     f"relax.{name}"
     for name in ("reshape", "flatten", "nn.batch_flatten", "squeeze", "expand_dims", "permute_dims", "concat")
 )
+_TRANSPOSED = frozenset(f"relax.nn.conv{n}d_transpose" for n in (1, 2, 3))
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,11 @@ def is_product_of_data(expr: Any) -> bool:
         return False
     ranks = {len(operand.ty.shape) for operand in expr.args if isinstance(operand.ty.shape, relax.ShapeExpr)}
     return len(ranks) == 1 and min(ranks) > 1 and {str(v.ty.dtype) for v in (*expr.args, expr)} == {"float32"}
+
+
+def is_transposed(expr: Any) -> bool:
+    """Whether a call is a transposed convolution."""
+    return _operator(expr) in _TRANSPOSED
 
 
 def is_sum(expr: Any) -> bool:
@@ -137,11 +143,12 @@ class _Flow:
         """How a product or a sum reads its operands."""
         if is_sum(call):
             return {i: Bytes(self.range(operand)) for i, operand in enumerate(call.args)}
-        if not is_product_of_data(call):
-            return {0: Bytes(self.range(call.args[0]))}
-        # Libraries multiply two data without zeros of their own only, and the second as int8.
-        one, other = map(self.range, call.args)
-        return {0: Bytes(one, signed=one == UNKNOWN or one[0] < 0), 1: Bytes(other, signed=True)}
+        first = self.range(call.args[0])
+        if not is_product_of_data(call) and not is_transposed(call):
+            return {0: Bytes(first)}
+        # Libraries compute these in eight bits only of data without a zero of their own, the second ones as int8.
+        held = {0: Bytes(first, signed=first == UNKNOWN or first[0] < 0)}
+        return held if is_transposed(call) else {**held, 1: Bytes(self.range(call.args[1]), signed=True)}
 
     def wanted(self, position: int, operands: Mapping[int, Mapping[int, Bytes]]) -> Bytes | None:
         """How all that read a result quantise it, where its operands can be quantised instead."""

@@ -103,7 +103,7 @@ def export_onnx(func: Any, mod: Any = None, name: str = "main", int8_results: bo
         with _Naming(f"{name}: {_operator(binding.value)}, bound to {binding.var.name}"):
             if not isinstance(binding, relax.VarBinding):
                 raise Unsupported("a cast of a shape")
-            if position in labelled and not takes_int8(binding.value, data=True):
+            if position in labelled and not takes_int8(binding.value, every=True):
                 raise Unsupported("it cannot be in eight bits")
             env[binding.var] = value = _convert(binding.value, graph, lookup, int8.operands.get(position))
             if position in int8.moved and not int8_results:  # a library that wants it quantises once more

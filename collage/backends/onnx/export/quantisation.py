@@ -22,7 +22,7 @@ import tvm
 from tvm import relax
 
 from collage.annotations.precision import INT8_STEPS, LEAST_SCALE, UINT8_STEPS, int8_scale, uint8_steps
-from collage.backends.onnx.export.between import Bytes, is_product_of_data, is_sum
+from collage.backends.onnx.export.between import Bytes, is_product_of_data, is_sum, is_transposed
 from collage.backends.onnx.export.conversion import Conversion, Converter, Unsupported
 from collage.backends.onnx.export.graph import GraphBuilder, Value, Values
 from collage.runtime.device_info import describe_device
@@ -52,7 +52,11 @@ def _emit(c: Conversion, op: str, dtype: str) -> Value:
 CONVERTERS: dict[str, Converter] = {"relax.quantize": _quantize, "relax.dequantize": _dequantize}
 
 #: Products that can be in eight bits -> the axis of the weights' output channels.
-_PRODUCTS = {**{f"relax.nn.conv{n}d": 0 for n in (1, 2, 3)}, "relax.matmul": 1}
+_PRODUCTS = {
+    **{f"relax.nn.conv{n}d": 0 for n in (1, 2, 3)},
+    **{f"relax.nn.conv{n}d_transpose": 1 for n in (1, 2, 3)},
+    "relax.matmul": 1,
+}
 #: So many products of bytes add up to a number of int32, whatever they are.
 _MAX_TERMS = (2**31 - 1) // (UINT8_STEPS * INT8_STEPS)
 #: What processors of x86-64 call instructions that add up products of bytes in 32 bits.
@@ -67,21 +71,23 @@ def int8_weight_steps() -> int:
     return _PAIR_STEPS if pairs else INT8_STEPS
 
 
-def takes_int8(expr: Any, data: bool = False) -> bool:
+def takes_int8(expr: Any, every: bool = False) -> bool:
     """Whether a call can be written in eight bits: a product of float32 with constant weights that are finite, where
     the terms add up to a number of int32; or a sum of two tensors.
 
     Parameters
     ----------
-    data
-        Whether a product of two data can, too.
+    every
+        Whether a product of two data, and a transposed convolution of one group, can, too.
     """
     if is_sum(expr):
         return True
     if is_product_of_data(expr):
         exact = int8_weight_steps() == INT8_STEPS
-        return data and exact and int(expr.args[0].ty.shape[-1]) <= _MAX_TERMS
+        return every and exact and int(expr.args[0].ty.shape[-1]) <= _MAX_TERMS
     if not isinstance(expr, relax.Call) or getattr(expr.op, "name", "") not in _PRODUCTS:
+        return False
+    if is_transposed(expr) and not (every and int(expr.attrs.groups) == 1):
         return False
     given, weights = expr.args[:2]
     dtypes = {str(getattr(value.ty, "dtype", "")) for value in (given, weights, expr)}
