@@ -4,7 +4,7 @@
 there while the host is already elsewhere. The host's time for a launch must not count as a kernel's. So before a run
 enough work is queued that the host has issued all launches of the run before the first of them begins: the same writes
 that empty the last-level cache. A whole network is timed without that, as it will run. A candidate that may be captured
-is timed as replays of a graph, as its kernels run in a plan, less what a graph takes to begin and to end.
+is timed as replays of a graph, as its kernels run in a plan, less the time of an empty graph.
 
 A GPU lowers its clock when it is hot, or idle, or shares its power budget, and the same kernel then takes longer. NVML
 reports the frequency (package nvidia-ml-py). Without it only the spread of the samples is judged.
@@ -36,10 +36,8 @@ if TYPE_CHECKING:
 _AHEAD = 1.5
 #: A first run compiles, and takes seconds: nothing is queued for that long.
 _MOST_WRITES = 400
-#: How often what events and graphs take is measured, and the least that is left when it is subtracted.
+#: How often what events and an empty graph take is measured, and the least that is left when it is subtracted.
 _EMPTY_SAMPLES, _LEAST_S = 9, 1e-8
-#: So many nodes longer is the graph that tells a node from the beginning and the end of a graph; each writes so much.
-_CHAIN, _NODE_BYTES = 64, 4
 #: A clock that changes by more, or samples that spread by more, make a measurement unstable.
 STEADY_CLOCK, STEADY_SAMPLES = 0.03, 0.05
 UNSTABLE = "unstable"
@@ -183,32 +181,21 @@ class DeviceClock(Clock):
             return None
 
     def _overhead(self, protocol: DeviceProtocol, replayed: bool) -> float:
-        """Seconds between two events that are not the kernels' own.
-
-        Of launches, that is what two events with nothing in between show. Of a graph, it is what the graph takes to
-        begin and to end, whatever its length. An empty graph takes less than that (1.7 us less on an H200).
-        """
+        """Seconds between two events with nothing in between: an empty graph, or not even that."""
         if replayed not in self._empty:
-            device_events.evict(_NODE_BYTES)  # allocates, which a capture must not
-            if replayed:
-                one, chain = (self._between(protocol, device_events.Replay(_writes(n)).launch) for n in (1, 1 + _CHAIN))
-                self._empty[replayed] = max(0.0, one - (chain - one) / _CHAIN)
-            else:
-                self._empty[replayed] = self._between(protocol, lambda: None)
+            empty = device_events.Replay(lambda: None) if replayed else None
+            found = []
+            for _ in range(_EMPTY_SAMPLES):
+                device_events.reset()
+                self._queue(protocol.evict_bytes, 1e-5)
+                first = device_events.record()
+                if empty is not None:
+                    empty.launch()
+                last = device_events.record()
+                device_events.synchronize()
+                found.append(device_events.elapsed(first, last))
+            self._empty[replayed] = statistics.median(found)
         return self._empty[replayed]
-
-    def _between(self, protocol: DeviceProtocol, start: Callable[[], None]) -> float:
-        """Seconds between two events around what `start` puts into the stream, behind a queue."""
-        found = []
-        for _ in range(_EMPTY_SAMPLES):
-            device_events.reset()
-            self._queue(protocol.evict_bytes, 1e-5)
-            first = device_events.record()
-            start()
-            last = device_events.record()
-            device_events.synchronize()
-            found.append(device_events.elapsed(first, last))
-        return statistics.median(found)
 
     def _cold(self, loaded: LoadedArtifact, protocol: DeviceProtocol) -> float:
         overhead = self._overhead(protocol, loaded.replay is not None)
@@ -262,16 +249,6 @@ class DeviceClock(Clock):
         last = device_events.record()
         device_events.synchronize()
         return max(device_events.elapsed(first, last), 1e-6)
-
-
-def _writes(count: int) -> Callable[[], None]:
-    """So many small writes, one after another: the least that nodes of a graph can do."""
-
-    def write() -> None:
-        for _ in range(count):
-            device_events.evict(_NODE_BYTES)
-
-    return write
 
 
 @cache

@@ -77,7 +77,7 @@ class DeviceProtocol(Protocol):
     batch_s: float = 50e-6
     batch_limit: int = 32
     evict_bytes: int = 256 << 20
-    version: int = 5
+    version: int = 4
 
 
 @dataclass(frozen=True)

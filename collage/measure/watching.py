@@ -15,8 +15,7 @@ from collage.measure.instrument import Span
 from collage.runtime.devices import device_of, upload
 from collage.runtime.model import CompiledModel
 
-#: The calls of a virtual machine in their order: symbol, and median seconds from its beginning to the next one's (of
-#: the last one, to its end).
+#: The calls of a virtual machine in their order: symbol, and median seconds (`parts_of`).
 Parts = tuple[tuple[str, float], ...]
 #: The same calls: symbol, and median seconds from the beginning of the first one to the beginning and the end of each.
 Calls = tuple[tuple[str, float, float], ...]
@@ -72,16 +71,19 @@ def watch(model: CompiledModel, inputs: Sequence[str], runs: int) -> tuple[Parts
 
 def parts_of(watched: Sequence[Sequence[Span]]) -> Parts:
     """What each call of a network took: median seconds from its beginning to that of the next call, so that what the
-    virtual machine does in between is counted with the call before it.
+    virtual machine does in between is counted with the call before it. On another device to its own end: what is in
+    between are the events, which a plan that runs does not have (2.8 us for each call on an H200).
     """
     if not _alike(watched):
         return ()
-    ends = [[*(span.begin for span in run[1:]), run[-1].end] for run in watched]
-    seconds = [
-        [end - span.begin for span, end in zip(run, ends_, strict=True)]
-        for run, ends_ in zip(watched, ends, strict=True)
-    ]
-    return tuple((span.symbol, float(m)) for span, m in zip(watched[0], np.median(seconds, axis=0), strict=True))
+    taken = np.median([_taken(run) for run in watched], axis=0)
+    return tuple((span.symbol, float(seconds)) for span, seconds in zip(watched[0], taken, strict=True))
+
+
+def _taken(run: Sequence[Span]) -> list[float]:
+    """Seconds of each call of one run."""
+    following = [*(span.begin for span in run[1:]), run[-1].end]
+    return [span.seconds if span.host else begin - span.begin for span, begin in zip(run, following, strict=True)]
 
 
 def launches_of(watched: Sequence[Sequence[Span]]) -> Parts:

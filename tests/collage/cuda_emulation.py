@@ -119,8 +119,7 @@ def stand_in() -> ctypes.CDLL:
         subprocess.run(["cc", "-shared", "-fPIC", "-o", str(path), str(_SOURCE)], check=True)
         library = ctypes.CDLL(str(path))
         library.stand_in_written.restype = library.stand_in_launches.restype = ctypes.c_longlong
-        for function in (library.stand_in_kernel, library.stand_in_launch_takes, library.stand_in_beginning_takes):
-            function.argtypes = [ctypes.c_double]
+        library.stand_in_kernel.argtypes = library.stand_in_launch_takes.argtypes = [ctypes.c_double]
         patch.setattr(device_events, "runtime_library", lambda: str(path))
         device_events.load_library()
     return library

@@ -94,12 +94,9 @@ class Kernels(Loaded):
 
 @pytest.mark.parametrize("weights", ["cold", "hot"])
 def test_what_may_be_captured_is_timed_as_replays_without_launches(emulation: Emulation, weights: str) -> None:
-    """Four kernels of 100 ms, of which each would cost the host 300 ms to launch. A graph that has kernels takes 200 ms
-    longer to begin than one that has none.
-    """
+    """Four kernels of 100 ms, of which each would cost the host 300 ms to launch."""
     protocol = DeviceProtocol(weights=weights, batch_limit=3, batch_s=0.5)
     emulation.library.stand_in_launch_takes(300.0)
-    emulation.library.stand_in_beginning_takes(200.0)
     try:
         launches, clock = emulation.library.stand_in_launches(), DeviceClock()
         loaded = Kernels(emulation, 4, 100.0)
@@ -111,7 +108,6 @@ def test_what_may_be_captured_is_timed_as_replays_without_launches(emulation: Em
         assert clock.time_once(launched, protocol, 1) == pytest.approx(1.6, rel=0.05)
     finally:
         emulation.library.stand_in_launch_takes(0.0)
-        emulation.library.stand_in_beginning_takes(0.0)
 
 
 def test_what_cannot_be_captured_after_all_is_launched(emulation: Emulation, monkeypatch: pytest.MonkeyPatch) -> None:

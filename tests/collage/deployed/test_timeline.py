@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collage.deployed.timeline import TimedCall, timeline
 from collage.measure.instrument import Span
-from collage.measure.watching import calls_of
+from collage.measure.watching import calls_of, parts_of
 
 CALLS = (
     ("collage_openvino_0", 0.0, 1e-3),
@@ -36,3 +36,12 @@ def test_calls_are_the_medians_of_runs_since_their_first_call() -> None:
     ]
     assert calls_of(runs) == (("a", 0.0, 1.0), ("b", 2.0, 3.5))
     assert calls_of([runs[0], runs[1][:1]]) == () and calls_of([]) == () and calls_of([[]]) == ()
+
+
+def test_what_is_between_two_calls_belongs_to_the_first_on_the_host_and_to_none_on_a_device() -> None:
+    calls = [("a", 1.0, 2.0), ("b", 2.5, 4.0)]
+    host = [Span(symbol, begin, end) for symbol, begin, end in calls]
+    device = [Span(symbol, begin, end, 0.1) for symbol, begin, end in calls]
+    assert parts_of([host] * 3) == (("a", 1.5), ("b", 1.5))
+    assert parts_of([device] * 3) == (("a", 1.0), ("b", 1.5))
+    assert parts_of([host, host[:1]]) == () and parts_of([]) == ()
