@@ -220,12 +220,12 @@ def running(state: Path) -> bool:
     return b"--work" in command and os.fsencode(state) in command
 
 
-def begin(state: Path, minutes: float, rehearse: bool, kernels: Path) -> None:
+def begin(state: Path, minutes: float, options: Sequence[str], kernels: Path) -> None:
     """Start a process that works on the session, in the background."""
     if kernels.is_dir():
         shutil.copytree(kernels, state / "cache" / "collage" / "cutlass", dirs_exist_ok=True)
     work = [sys.executable, "-m", "benchmarks.gpu_session", "--work", "--state", str(state)]
-    work += ["--minutes", str(minutes), *(["--rehearse"] if rehearse else [])]
+    work += ["--minutes", str(minutes), *options]
     with (state / "session.log").open("ab") as log:
         process = subprocess.Popen(work, stdout=log, stderr=log, start_new_session=True)
     (state / "pid").write_text(str(process.pid))
@@ -248,18 +248,24 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--state", type=Path, help="folder of everything; one in /tmp when left out")
     parser.add_argument("--out", type=Path, help="folder of the archive and the summary")
     parser.add_argument("--kernels", type=Path, default=Path("build/gpu/cutlass"), help="CUTLASS's, from elsewhere")
+    parser.add_argument("--tasks", nargs="+", metavar="TASK", help="only these of the agenda, for a shorter session")
     parser.add_argument("--rehearse", action="store_true", help="on the processor, with small networks")
     parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)
     asked = parser.parse_args(arguments)
+    tasks = {task.name: task for task in agenda("cpu" if asked.rehearse else "cuda", asked.rehearse)}
+    if unknown := sorted({*(asked.tasks or ())} - {*tasks}):
+        parser.error(f"there is no task {', '.join(unknown)}: {', '.join(tasks)}")
+    chosen = [task for name, task in tasks.items() if not asked.tasks or name in asked.tasks]
     state = (asked.state or Path("/tmp/collage-rehearsal" if asked.rehearse else "/tmp/collage-session")).resolve()
     until = time.time() + 60 * asked.call_minutes
     state.mkdir(parents=True, exist_ok=True)
     if asked.work:
         (state / "pid").write_text(str(os.getpid()))
-        Session(state, agenda("cpu" if asked.rehearse else "cuda", asked.rehearse), 60 * asked.minutes).run()
+        Session(state, chosen, 60 * asked.minutes).run()
         return
     if not running(state):
-        begin(state, asked.minutes, asked.rehearse, asked.kernels)
+        options = [*(["--tasks", *asked.tasks] if asked.tasks else []), *(["--rehearse"] if asked.rehearse else [])]
+        begin(state, asked.minutes, options, asked.kernels)
     if not follow(state, asked.out, until):
         print("the session goes on: the same command follows it", flush=True)
     elif (state / "over").exists():

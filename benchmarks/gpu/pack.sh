@@ -1,15 +1,14 @@
 #!/usr/bin/env bash
-# Carry TVM and what else is missing to a GPU machine that reaches no package registry, in two parts, each of which fits
-# into 64 MiB together with this repository's files: what travels is the working tree and what is carried besides.
+# Carry this repository, TVM and what else is missing to a GPU machine that reaches no package registry, in one transfer
+# of 64 MiB.
 #
 #   benchmarks/gpu/pack.sh OUTDIR [PYTHON]     PYTHON is the version over there, such as 3.12 (the default)
 #
-# writes OUTDIR/first (the beginning of TVM's compiler library) and OUTDIR/second (the rest of it, the rest of TVM,
-# SQLAlchemy, platformdirs, msgspec, the headers of CUTLASS and of cuDNN's frontend, this project's entry points), each
-# with an unpack.sh, and says how large a transfer of each is. There, in the root of a copy of this repository:
+# writes to OUTDIR the code of this repository, TVM's compiler library and the rest of TVM, SQLAlchemy, platformdirs,
+# msgspec, the headers of CUTLASS and of cuDNN's frontend and this project's entry points, with an unpack.sh, and says
+# how large a transfer is. There:
 #
-#   . first/unpack.sh /tmp/site      # with the first part
-#   . second/unpack.sh /tmp/site     # with the second part, on the same machine; sets PYTHONPATH
+#   . OUTDIR/unpack.sh               # unpacks into /tmp/site and /tmp/code, sets the environment, and goes to /tmp/code
 #
 # What is expected to be there: NumPy, ONNX, scikit-learn, joblib, psutil, cloudpickle, typer, rich, ml_dtypes, PyTorch
 # with the nvidia-* wheels of CUDA 13, nvcc and g++.
@@ -26,7 +25,7 @@ packages=("$(pinned apache-tvm)" "$(pinned apache-tvm-ffi)" SQLAlchemy platformd
 
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/collage-pack
 wheels=$cache/wheels-$python_there
-mkdir -p "$wheels" "$out/first" "$out/second"
+mkdir -p "$wheels"
 platforms=()
 for glibc in 2_39 2_35 2_34 2_31 2_28 2_27 2_24 2_17; do platforms+=(--platform "manylinux_${glibc}_x86_64"); done
 platforms+=(--platform manylinux2014_x86_64 --platform manylinux2010_x86_64 --platform manylinux1_x86_64)
@@ -50,8 +49,12 @@ if [ ! -s "$cache/$digest.xz" ]; then
 fi
 rm "$compiler"
 
-# Only what is imported or included: no sources, no examples, no other Python's libraries.
-rm -rf "$site"/tvm/{include,src,web,licenses} "$site"/tvm_ffi/{src,cython,3rdparty/libbacktrace} "$site/cudnn"
+# Only what is imported or included: no sources, no examples, no other databases, nothing that only makes it faster.
+# The headers of TVM stay: the engines are compiled there.
+rm -rf "$site"/tvm/{src,web,licenses,3rdparty/cutlass} "$site"/tvm_ffi/{src,cython,3rdparty/libbacktrace} "$site/cudnn"
+rm -rf "$site"/sqlalchemy/dialects/{mssql,mysql,oracle}
+find "$site/sqlalchemy" -name '*.so' -delete
+find "$site" -name '*.so' -exec strip --strip-unneeded {} +
 find "$site" -type d \( -name test -o -name tests -o -name examples -o -name docs -o -name python \) \
     -path '*cutlass*' -prune -exec rm -rf {} +
 
@@ -66,48 +69,37 @@ with (folder / "entry_points.txt").open("w") as out:
     for group, entries in project["entry-points"].items():
         print(f"[{group}]", *(f"{name} = {value}" for name, value in entries.items()), sep="\n", file=out)
 PYTHON
-tar -C "$site" --sort=name --owner=0 --group=0 --mtime=@0 -c . | xz -T1 -9e > "$out/second/site.tar.xz"
+tar -C "$site" --sort=name --owner=0 --group=0 --mtime=@0 -c . | xz -T1 -9e > "$out/site.tar.xz"
+cp "$cache/$digest.xz" "$out/tvm-compiler.so.xz"
+(cd "$repository" && git ls-files -z -- '*.py' '*.toml' '*.h' '*.cc' '*.cuh' '*.cu' '*.json' collage ':!tests' \
+    ':!benchmarks/records' | sort -zu | tar --null -T - -c | xz -T1 -9e) > "$out/code.tar.xz"
 
-# The compiler library is cut where both parts become equally large.
-packed=$(stat -c %s "$cache/$digest.xz")
-cut=$(((packed + $(stat -c %s "$out/second/site.tar.xz")) / 2))
-head -c "$cut" "$cache/$digest.xz" > "$out/first/tvm-compiler.so.xz.0"
-tail -c +$((cut + 1)) "$cache/$digest.xz" > "$out/second/tvm-compiler.so.xz.1"
-
-cat > "$out/first/unpack.sh" <<'UNPACK'
-# . first/unpack.sh SITE: keeps the first piece there
-_part=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd); _site=${1:-/tmp/site}
-if mkdir -p "$_site"; then cp "$_part/tvm-compiler.so.xz.0" "$_site/"; fi
-UNPACK
-cat > "$out/second/unpack.sh" <<'UNPACK'
-# . second/unpack.sh SITE: joins the pieces, and sets PYTHONPATH
-_part=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd); _site=${1:-/tmp/site}
-if [ ! -e "$_site/.complete" ]; then
-    python3 - "$_site" "$_part" <<'PYTHON' && touch "$_site/.complete"
+cat > "$out/unpack.sh" <<'UNPACK'
+# . unpack.sh: unpacks what lies beside it, once, sets the environment, and goes to the code
+_packed=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+mkdir -p /tmp/site /tmp/code
+if [ ! -e /tmp/site/.complete ]; then
+    python3 - "$_packed" <<'PYTHON' && touch /tmp/site/.complete
 import lzma, os, shutil, sys, tarfile
-site, part = sys.argv[1:]
-tarfile.open(f"{part}/site.tar.xz").extractall(site)
-library, begun = f"{site}/tvm/lib/libtvm_compiler.so", f"{site}/tvm-compiler.so.xz.0"
-with open(begun, "ab") as pieces, open(f"{part}/tvm-compiler.so.xz.1", "rb") as rest:
-    shutil.copyfileobj(rest, pieces, 1 << 24)
-with lzma.open(begun) as packed, open(library, "wb") as unpacked:
-    shutil.copyfileobj(packed, unpacked, 1 << 24)
+packed, library = sys.argv[1], "/tmp/site/tvm/lib/libtvm_compiler.so"
+tarfile.open(f"{packed}/site.tar.xz").extractall("/tmp/site", filter="data")
+with lzma.open(f"{packed}/tvm-compiler.so.xz") as source, open(library, "wb") as unpacked:
+    shutil.copyfileobj(source, unpacked, 1 << 24)
 os.chmod(library, 0o755)
-os.remove(begun)
 PYTHON
 fi
-export PYTHONPATH=$_site${PYTHONPATH:+:$PYTHONPATH}
+python3 -c 'import sys, tarfile; tarfile.open(sys.argv[1]).extractall("/tmp/code", filter="data")' "$_packed/code.tar.xz"
+export PYTHONPATH=/tmp/site:/tmp/code${PYTHONPATH:+:$PYTHONPATH}
+cd /tmp/code
 UNPACK
 
+carried=$(cat "$out"/{site.tar,code.tar,tvm-compiler.so}.xz "$out/unpack.sh" | wc -c)
 # Files that git tracks, or would, travel in every transfer, but for those that a sparse checkout leaves out.
 tree=$(cd "$repository" && git ls-files -z --cached --others --exclude-standard | sort -zu \
     | { xargs -0 stat -c %s 2> /dev/null || true; } | awk '{ sum += $1 } END { print sum + 0 }')
-for part in first second; do
-    carried=$(cat "$out/$part"/* | wc -c)
-    echo "$part: $((carried >> 10)) KiB, with the repository $(((carried + tree) >> 10)) KiB of $((most >> 10))"
-    if [ $((carried + tree)) -gt "$most" ]; then
-        echo "$part and the repository do not fit into one transfer; without the records of the CPUs they may:" >&2
-        echo "git sparse-checkout set --no-cone '/*' '!/benchmarks/records'" >&2
-        exit 1
-    fi
-done
+echo "$((carried >> 10)) KiB, with the working tree $(((carried + tree) >> 10)) KiB of $((most >> 10))"
+if [ $((carried + tree)) -gt "$most" ]; then
+    echo "too large for one transfer with the working tree, which need not travel, since its code is packed:" >&2
+    echo "git sparse-checkout set --no-cone '/README.md', and git sparse-checkout disable afterwards" >&2
+    exit 1
+fi

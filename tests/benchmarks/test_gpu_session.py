@@ -240,3 +240,16 @@ def test_a_call_that_ends_before_the_session_leaves_its_archive(
     assert names_in(out / NAME)["found1.json"] == "1\n" and "| one | done |" in (out / "summary.md").read_text()
     monkeypatch.setattr(gpu_session, "running", lambda state: False)
     assert follow(state, out, time.time() + 60)
+
+
+def test_a_shorter_session_has_only_the_tasks_that_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ran: list[list[str]] = []
+    monkeypatch.setattr(Session, "run", lambda self: ran.append([task.name for task in self.tasks]))
+    options = ["--work", "--state", str(tmp_path), "--tasks"]
+    gpu_session.main([*options, "race-bert_base-float16", "tune-bert_base-float16"])
+    assert ran == [["tune-bert_base-float16", "race-bert_base-float16"]]
+    with pytest.raises(SystemExit) as ended:
+        gpu_session.main([*options, "coffee"])
+    assert ended.value.code == 2 and "there is no task coffee: contact, " in capsys.readouterr().err
