@@ -1,4 +1,4 @@
-"""Half an hour on a borrowed GPU, in one command: `python -m benchmarks.gpu_session --minutes 28 --out "$OUT"`.
+"""A session on a borrowed GPU, in one command: `python -m benchmarks.gpu_session --minutes 28 --out "$OUT"`.
 
 It runs the agenda (`benchmarks.gpu.agenda`), each task in a process of its own with a limit, decides by what they find,
 and keeps one archive of all evidence in OUT that is whole at any moment (`benchmarks.gpu.evidence`). A call may end
