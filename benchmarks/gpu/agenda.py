@@ -1,4 +1,4 @@
-"""What is done in a session on a borrowed GPU, in which order, and what is decided on the way (benchmarks/gpu/README.md).
+"""What is done in a session on a borrowed GPU, in which order, and what is decided there (benchmarks/gpu/README.md).
 
 Every task is a command with a limit of its own, so that none takes the time of those behind it. What a task finds is in
 files; before the next one begins, `settings` reads them and decides: nvcc where NVRTC fails, without the backends that

@@ -4,7 +4,8 @@ For each network: rivals are made from the ONNX file and the calibration samples
 --calibration` tunes with the same, with one records database for all budgets; the errors of all are judged on unseen
 samples; then, for each budget, what Collage ships is raced by the referee against the fastest rivals that keep the
 budget and against the fastest engines in float32. FOLDER/NETWORK.json has everything; budgets that are there are
-skipped, so an interrupted suite goes on. `--only prepare` makes the rivals, prints their errors and ends.
+skipped, so an interrupted suite goes on. `--only prepare` makes the rivals, prints their errors and ends; `--only race`
+judges and races what shipped for those budgets once more, against the rivals that there are by now.
 """
 
 from __future__ import annotations
@@ -120,19 +121,27 @@ def judge_budget(network: str, budget: float, prepared: Prepared, settings: Sett
     TuningError
         It could not be tuned.
     """
-    folder = settings.work / network
-    library = folder / f"{network}-{budget:g}.so"
+    library = library_of(network, budget, settings)
     options = [*settings.options, "--max-error", str(budget), "--calibration", str(prepared.calibration.resolve())]
-    tuned = tune(prepared.model, library, folder / "records.db", options)
-    ours = Entry(SHIPS, "collage", library)
-    found = judge_errors([ours], prepared.unseen, prepared.expected, settings.terms.threads)
+    tuned = tune(prepared.model, library, library.with_name("records.db"), options)
     return {
         "budget": budget,
         "tune": {"options": options, **tuned.facts},
         "plan": dict(tuned.plan),
-        "ours": found[SHIPS].as_dict(),
-        **raced(ours, prepared, lambda rival: rival.keeps(budget), settings.terms),
+        **judge_library(library, budget, prepared, settings),
     }
+
+
+def library_of(network: str, budget: float, settings: Settings) -> Path:
+    """The compiled model of a budget."""
+    return settings.work / network / f"{network}-{budget:g}.so"
+
+
+def judge_library(library: Path, budget: float, prepared: Prepared, settings: Settings) -> dict[str, Any]:
+    """Error and race of what shipped for a budget, JSON-ready."""
+    ours = Entry(SHIPS, "collage", library)
+    found = judge_errors([ours], prepared.unseen, prepared.expected, settings.terms.threads)
+    return {"ours": found[SHIPS].as_dict(), **raced(ours, prepared, lambda rival: rival.keeps(budget), settings.terms)}
 
 
 def raced(ours: Entry, prepared: Prepared, keeps: Any, terms: Terms) -> dict[str, Any]:
@@ -188,8 +197,8 @@ def result_of(network: str, prepared: Prepared, settings: Settings) -> dict[str,
     }
 
 
-def judge_network(network: str, settings: Settings) -> tuple[Path, list[str]]:
-    """All budgets that are not in its file yet.
+def judge_network(network: str, settings: Settings, again: bool = False) -> tuple[Path, list[str]]:
+    """All budgets that are not in its file yet; or, `again`, what shipped for those that are.
 
     Returns
     -------
@@ -198,7 +207,7 @@ def judge_network(network: str, settings: Settings) -> tuple[Path, list[str]]:
     """
     path = settings.folder / f"{network}.json"
     before = json.loads(path.read_text()) if path.exists() else {"cells": {}}
-    left = [budget for budget in settings.budgets if f"{budget:g}" not in before["cells"]]
+    left = [budget for budget in settings.budgets if (f"{budget:g}" in before["cells"]) == again]
     failed: list[str] = []
     if not left:
         return path, failed
@@ -206,12 +215,17 @@ def judge_network(network: str, settings: Settings) -> tuple[Path, list[str]]:
     result = result_of(network, prepared, settings)
     result["cells"] = before["cells"]
     for budget in left:
+        name = f"{budget:g}"
         try:
-            cell = judge_budget(network, budget, prepared, settings)
+            if again:
+                raced_again = judge_library(library_of(network, budget, settings), budget, prepared, settings)
+                cell = {**result["cells"][name], **raced_again}
+            else:
+                cell = {"commit": result["commit"], **judge_budget(network, budget, prepared, settings)}
         except TuningError as error:
-            failed.append(f"{network}, {budget:g}: {error}")
+            failed.append(f"{network}, {name}: {error}")
             continue
-        result["cells"][f"{budget:g}"] = {"commit": result["commit"], **cell}
+        result["cells"][name] = cell
         with replacing(path) as partial:
             partial.write_text(json.dumps(result) + "\n")
     return path, failed
@@ -269,7 +283,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("networks", nargs="*", metavar="NETWORK", help="by default the ten, and the five held out")
     parser.add_argument("--budgets", type=numbers, default=list(BUDGETS), help="errors, between commas")
-    parser.add_argument("--only", choices=["prepare"], help="make the rivals and print their errors")
+    parser.add_argument("--only", choices=["prepare", "race"], help="rivals and their errors; or new races")
     add_options(parser)
     options = parser.parse_args(arguments)
     settings = settings_of(parser, options, options.budgets)
@@ -279,7 +293,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.only == "prepare":
             print(errors_table(network, prepare(network, settings)), flush=True)
             continue
-        path, lost = judge_network(network, settings)
+        path, lost = judge_network(network, settings, options.only == "race")
         failed += lost
         print(f"{network}: {path}", *lost, sep="\n", flush=True)
     return 1 if failed else 0

@@ -308,6 +308,25 @@ def test_the_suite_goes_on_where_it_ended(tmp_path: Path, monkeypatch: pytest.Mo
     assert table.read(tmp_path)[0]["network"] == "resnet50"
 
 
+def test_what_shipped_is_raced_again_and_keeps_its_tune(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    raced: list[Path] = []
+
+    def judge(library: Path, budget: float, prepared: Any, settings: Any) -> dict[str, Any]:
+        raced.append(library)
+        return {"ours": {"error": {"mean": 0.0}}, "rival": {"name": "nncf-0.01", "ratio": 1.5}}
+
+    monkeypatch.setattr(suite, "prepare", lambda network, settings: None)
+    monkeypatch.setattr(suite, "result_of", lambda *given: result("resnet50") | {"cells": {}})
+    monkeypatch.setattr(suite, "judge_library", judge)
+    before = result("resnet50", **{"0_01": cell(0.01, 0.009, 1.2)})
+    (tmp_path / "resnet50.json").write_text(json.dumps(before))
+    settings = suite.Settings(tmp_path, tmp_path, Terms(), budgets=(0.01, 0.05))
+    suite.judge_network("resnet50", settings, again=True)
+    after = json.loads((tmp_path / "resnet50.json").read_text())["cells"]
+    assert raced == [tmp_path / "resnet50" / "resnet50-0.01.so"] and list(after) == ["0.01"]
+    assert after["0.01"]["rival"]["ratio"] == 1.5 and after["0.01"]["tune"] == before["cells"]["0.01"]["tune"]
+
+
 def test_without_nncf_the_suite_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         suite.main(["resnet50", "--nncf-python", "/bin/false"])
