@@ -18,8 +18,9 @@ from collage.accuracy.grant import Grant
 from collage.accuracy.levels import int8_levels
 from collage.backends.base import Backend
 from collage.confirm.contest import Contest
+from collage.confirm.starters import is_hopeless
 from collage.graph.candidates import HOST, CandidatePartition, CandidateSet
-from collage.search import Searcher, SearchProblem
+from collage.search import Partitioning, Searcher, SearchProblem
 from collage.search.frontier import Frontier, FrontierPoint, frontier
 from collage.search.phase import Searched, single_backend_baselines
 
@@ -90,7 +91,8 @@ class Dial:
         self.session = session
         self.frontier = Frontier()
         self.attempts: list[Attempt] = []
-        self._covers = _large_partitions(problem, searched, backends)
+        self._alone = single_backend_baselines(problem, backends)
+        self._covers = _large_partitions(self._alone, searched, backends)
         exact = (c for c in searched.problem.candidates if c.backend == HOST or not backends[c.backend].is_less_precise)
         less = (c for c in problem.candidates if c.backend in backends and backends[c.backend].is_less_precise)
         patterns = (c for c in less if backends[c.backend].style == "library")
@@ -101,23 +103,68 @@ class Dial:
         """Until it stands right."""
         budget = self.grant.budget
         kept, lost = 0.0, math.inf  # predicted errors
-        tried: set[tuple[CandidatePartition, ...]] = set()
         wanted: float | None = budget.limit if isinstance(budget, ErrorBudget) else _FIRST
         for _ in range(_TURNS):
             if wanted is None:
                 return
             self.offer(wanted)
-            point = self.frontier.best(wanted)
-            if point is None or point.partitioning.candidates in tried:
+            point = self._next_point(wanted, kept, lost)
+            if point is None:
                 return
-            tried.add(point.partitioning.candidates)
-            verdict = contest.verdict(point.partitioning.candidates, budget, self.grant.judged_on)
-            self.attempts.append(Attempt(point, verdict, budget.keeps(verdict)))
-            if self.attempts[-1].keeps:
+            attempt = self._judge(point, contest)
+            if attempt.keeps:
                 kept = max(kept, point.error)
             else:
                 lost = min(lost, point.error)
-            wanted = self._next(self.attempts[-1], kept, lost)
+            wanted = self._next(attempt, kept, lost)
+
+    def judge_one_engine(self, contest: Contest) -> Attempt | None:
+        """Judge the fastest placement on one engine whose predicted error kept the budget; None where there is none.
+
+        Sums of costs err more between a mixture and an engine that runs the whole network than between mixtures, so
+        both race, as they do in float32.
+        """
+        kept = [a.point for a in self.attempts if a.keeps and a.point.error > 0.0]
+        if not kept:
+            return None
+        found = [point for name in self._covers if (point := self._on_engine(name, max(p.error for p in kept)))]
+        best = min(found, key=lambda point: point.seconds, default=None)
+        if best is None or self._was_judged(best):
+            return None
+        if is_hopeless(best.seconds, min(point.seconds for point in kept)):
+            return None
+        return self._judge(best, contest)
+
+    def _next_point(self, wanted: float, kept: float, lost: float) -> FrontierPoint | None:
+        """The fastest placement up to a predicted error; where it was judged before, one between what kept the budget
+        and what broke it.
+        """
+        best = self.frontier.best(wanted)
+        if best is not None and not self._was_judged(best):
+            return best
+        between = [p for p in self.frontier.points if kept < p.error < lost and not self._was_judged(p)]
+        return between[len(between) // 2] if between and math.isfinite(lost) else None
+
+    def _was_judged(self, point: FrontierPoint) -> bool:
+        return any(a.point.partitioning.candidates == point.partitioning.candidates for a in self.attempts)
+
+    def _judge(self, point: FrontierPoint, contest: Contest) -> Attempt:
+        """Measure a placement's error on held-out samples."""
+        budget = self.grant.budget
+        verdict = contest.verdict(point.partitioning.candidates, budget, self.grant.judged_on)
+        self.attempts.append(Attempt(point, verdict, budget.keeps(verdict)))
+        return self.attempts[-1]
+
+    def _on_engine(self, name: str, max_error: float) -> FrontierPoint | None:
+        """The fastest of a backend's placements of less precision that were offered."""
+        cover = self._alone.get(f"{name} alone")
+        if cover is None:
+            return None
+        large = {(c.backend, c.sub_graph.inside) for c in cover.candidates}
+        own = (c for c in self.problem.candidates if c.backend == HOST or (c.backend, c.sub_graph.inside) in large)
+        problem = replace(self.problem, candidates=CandidateSet(own))
+        point = frontier(self.searcher, problem, self._squared, [max_error], {}).best(max_error)
+        return point if point is not None and point.error > 0.0 else None
 
     def offer(self, wanted: float) -> None:
         """Search for placements up to a predicted error, with levels of eight bits around it."""
@@ -145,7 +192,7 @@ class Dial:
     def _next(self, last: Attempt, kept: float, lost: float) -> float | None:
         """The next predicted error to look at; None when there is nothing left to find."""
         budget, seen = self.grant.budget, last.point.error
-        if seen == 0.0 or (kept > 0.0 and lost <= _CLOSE * kept):
+        if (seen == 0.0 and math.isinf(lost)) or (kept > 0.0 and lost <= _CLOSE * kept):
             return None
         if isinstance(budget, ErrorBudget):
             if last.keeps and last.verdict.upper >= _ROOM * budget.limit:
@@ -161,10 +208,9 @@ class Dial:
 
 
 def _large_partitions(
-    problem: SearchProblem, searched: Searched, backends: Mapping[str, Backend]
+    alone: Mapping[str, Partitioning], searched: Searched, backends: Mapping[str, Backend]
 ) -> dict[str, list[CandidatePartition]]:
     """Of each graph backend: the partitions that it has alone, and those of its engine in the searched placement."""
-    alone = single_backend_baselines(problem, backends)
     engines = {name: backend.engine_name for name, backend in backends.items()}
     found = {}
     for name, backend in backends.items():

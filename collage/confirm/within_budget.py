@@ -87,12 +87,14 @@ def _confirm_within(
 ) -> tuple[Decision, Within]:
     """Run what is expected to keep the budget; those that do race, beside float32 on single backends."""
     dial.turn(contest)
-    kept = sorted((a for a in dial.attempts if a.keeps), key=lambda a: a.point.seconds)
+    one_engine = dial.judge_one_engine(contest)
+    kept = sorted((a for a in dial.attempts if a.keeps and a is not one_engine), key=lambda a: a.point.seconds)
     if all(a.point.error == 0.0 for a in kept):
         decision = decide(dial.searcher, searched, exact, contest, correction_rounds, dial.session)
         return replace(decision, notes=(*decision.notes, *_closest(dial))), _within(dial, None)
-    names = [SEARCHED if n == 0 else f"{SEARCHED}, {n + 1}" for n in range(min(_RACE, len(kept)))]
-    attempts = dict(zip(names, kept, strict=False))
+    kept = [*kept[:_RACE], *([one_engine] if one_engine is not None and one_engine.keeps else [])]
+    names = [SEARCHED if n == 0 else f"{SEARCHED}, {n + 1}" for n in range(len(kept))]
+    attempts = dict(zip(names, kept, strict=True))
     baselines = single_backend_baselines(searched.problem, exact)
     without = contest.hopeless(dial.problem, kept[0].point.partitioning, baselines)
     raced = {name: cover for name, cover in baselines.items() if name not in without}

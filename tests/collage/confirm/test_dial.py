@@ -1,0 +1,120 @@
+"""What is judged within an error budget: turns of the dial, and the placement on one engine beside a mixture."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import nullcontext
+from typing import Any, cast
+
+import pytest
+
+from collage.accuracy.budget import ErrorBudget, Verdict
+from collage.accuracy.grant import Grant
+from collage.accuracy.table import ErrorTable
+from collage.annotations.precision import BF16
+from collage.backends.base import Availability, Backend
+from collage.confirm.contest import Contest
+from collage.confirm.dial import Dial
+from collage.cost.cost import Cost
+from collage.graph.candidates import CandidatePartition, CandidateSet
+from collage.rules import PartitionRule, graph_rule
+from collage.search import CostTable, SearchProblem
+from collage.search.phase import Searched
+from collage.testing.problems import candidate, graph_of, shape
+from searchers.dijkstra import DijkstraSearcher
+
+LIMIT = 0.05
+
+
+class Fake(Backend):
+    """Takes anything."""
+
+    makes_blobs = False
+
+    def __init__(self, name: str, style: str, precision: str = "float32") -> None:
+        self.name, self.style, self.precision = name, style, precision  # type: ignore[misc,assignment]
+
+    def availability(self) -> Availability:
+        return Availability(True)
+
+    def version(self) -> str:
+        return "1"
+
+    def rule(self) -> PartitionRule:
+        return graph_rule(lambda node: True)
+
+
+BACKENDS: dict[str, Backend] = {
+    "plain": Fake("plain", "native"),
+    "patterns": Fake("patterns", "library", BF16),
+    "engine": Fake("engine", "graph", BF16),
+}
+
+
+class Judge:
+    """A contest that knows what each placement errs, and remembers how many nodes each backend had."""
+
+    def __init__(self, patterns: Sequence[float], engine: float = 1.0) -> None:
+        """What so many nodes as patterns err, and what the engine does."""
+        self.errors = {"patterns": patterns, "engine": (0.0, 0.0, 0.0, engine)}
+        self.judged: list[dict[str, int]] = []
+
+    def verdict(self, placement: tuple[CandidatePartition, ...], budget: Any, judged_on: str) -> Verdict:
+        self.judged.append(Counter(c.backend for c in placement for _ in c.sub_graph.inside))
+        error = max(errors[self.judged[-1][name]] for name, errors in self.errors.items())
+        return Verdict(error, error, 4)
+
+
+def dial(engine_s: float, pattern_errors: tuple[float, ...] = (0.0001, 0.0001, 0.0001)) -> Dial:
+    """Three nodes: each in float32 (1 s) or as a pattern (0.1, 0.2 and 0.3 s); all of them on an engine."""
+    graph = graph_of([[], [0], [1]])
+    found = [candidate(graph, "plain", [node]) for node in range(3)]
+    found += [candidate(graph, "patterns", [node], "pattern") for node in range(3)]
+    found.append(candidate(graph, "engine", range(3)))
+    seconds = {"plain": (1.0, 1.0, 1.0), "patterns": (0.1, 0.2, 0.3), "engine": (engine_s, 0.0, 0.0)}
+
+    def estimate(asked: Sequence[CandidatePartition]) -> list[Cost]:
+        return [Cost(sum(seconds[c.backend][node] for node in c.sub_graph.inside)) for c in asked]
+
+    problem = SearchProblem(graph, CandidateSet(found), CostTable(estimate))
+    exact = {"plain": BACKENDS["plain"]}
+    searcher = DijkstraSearcher()
+    plain = SearchProblem(graph, problem.candidates.of_backends(exact), problem.cost_table)
+    errors = ErrorTable({BF16: dict(enumerate(pattern_errors))})
+    grant = Grant(ErrorBudget(LIMIT, (), ()), errors, False, "")
+    return Dial(grant, searcher, problem, Searched(searcher.search(plain), plain), BACKENDS, nullcontext)
+
+
+def test_beside_a_mixture_the_placement_on_one_engine_is_judged() -> None:
+    judge, tuned = Judge((0.0, 0.01, 0.02, 0.03), engine=0.03), dial(0.7)
+    tuned.turn(cast(Contest, judge))
+    assert judge.judged == [{"patterns": 3}]
+    found = tuned.judge_one_engine(cast(Contest, judge))
+    assert found is not None and found.keeps and found is tuned.attempts[-1]
+    assert shape(found.point.partitioning) == {("engine", (0, 1, 2))} and judge.judged[1:] == [{"engine": 3}]
+
+
+@pytest.mark.parametrize("engine_s", [0.5, 60.0], ids=["it was judged", "it is hopeless"])
+def test_an_engine_is_not_judged_twice_nor_without_hope(engine_s: float) -> None:
+    judge, tuned = Judge((0.0, 0.01, 0.02, 0.03), engine=0.03), dial(engine_s)
+    tuned.turn(cast(Contest, judge))
+    before = len(judge.judged)
+    assert tuned.judge_one_engine(cast(Contest, judge)) is None and len(judge.judged) == before
+
+
+def test_where_nothing_kept_the_budget_no_engine_is_judged() -> None:
+    judge, tuned = Judge((0.0, 1.0, 1.0, 1.0)), dial(0.7)
+    tuned.turn(cast(Contest, judge))
+    assert not any(attempt.keeps and attempt.point.error > 0 for attempt in tuned.attempts)
+    assert tuned.judge_one_engine(cast(Contest, judge)) is None
+
+
+def test_between_what_kept_the_budget_and_what_broke_it_nothing_is_passed_over() -> None:
+    """Predicted are 0.02, 0.029 and 0.037; the last one is far worse than predicted, and the first guess below that is
+    float32.
+    """
+    judge, tuned = Judge((0.0, 0.02, 0.046, 0.2)), dial(9.0, (4.0e-4, 4.4e-4, 5.0e-4))
+    tuned.turn(cast(Contest, judge))
+    assert [seen["patterns"] for seen in judge.judged] == [3, 0, 2]
+    assert max(a.point.squared_error for a in tuned.attempts if a.keeps) == pytest.approx(8.4e-4)
