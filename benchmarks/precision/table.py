@@ -7,6 +7,7 @@ not keep on the unseen samples, or where it does not run, has no speed-up: it is
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -167,7 +168,8 @@ def where(results: Sequence[Mapping[str, Any]]) -> str:
 
 def read(folder: Path, names: Sequence[str] = ()) -> list[dict[str, Any]]:
     """What is in the folder, of these networks, or of all."""
-    found = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+    files = sorted(path for ending in ("*.json", "*.json.gz") for path in folder.glob(ending))
+    found = [json.loads(gzip.decompress(p.read_bytes()) if p.suffix == ".gz" else p.read_bytes()) for p in files]
     return [r for r in found if "cells" in r and (not names or r["network"] in names)]
 
 

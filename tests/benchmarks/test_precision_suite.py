@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import sys
@@ -306,6 +307,8 @@ def test_the_suite_goes_on_where_it_ended(tmp_path: Path, monkeypatch: pytest.Mo
     suite.judge_network("resnet50", settings)
     assert done == [0.01, 0.05, 0.05]
     assert table.read(tmp_path)[0]["network"] == "resnet50"
+    (tmp_path / "other.json.gz").write_bytes(gzip.compress(json.dumps(result("minilm")).encode()))
+    assert [found["network"] for found in table.read(tmp_path)] == ["minilm", "resnet50"]
 
 
 def test_what_shipped_is_raced_again_and_keeps_its_tune(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
