@@ -229,8 +229,12 @@ def _root(below: Callable[[float], float], share: float) -> float:
 
 def _quantiles(rounds: Sequence[Sequence[float]], drawn: Array, quantile: float) -> Array:
     """The quantile of all samples, each round taken as often as it was drawn: (resamples, rounds) -> (resamples,)."""
-    samples = np.concatenate([np.asarray(r, dtype=float) for r in rounds])
-    owner = np.repeat(np.arange(len(rounds)), [len(r) for r in rounds])
-    order = np.argsort(samples)
-    seen = np.cumsum(drawn[:, owner[order]], axis=1)
-    return np.asarray(samples[order][np.argmax(seen >= quantile * seen[:, -1:], axis=1)])
+    ordered = [np.sort(np.asarray(r, dtype=float)) for r in rounds]
+    samples = np.sort(np.concatenate(ordered))
+    wanted = quantile * (drawn @ [len(r) for r in ordered])
+    low, high = np.zeros(len(drawn), int), np.full(len(drawn), len(samples) - 1)
+    while np.any(low < high):  # bisected, because a cumulative sum of a million samples per resample takes gigabytes
+        middle = (low + high) // 2
+        seen = sum(drawn[:, i] * np.searchsorted(r, samples[middle], side="right") for i, r in enumerate(ordered))
+        low, high = np.where(seen >= wanted, low, middle + 1), np.where(seen >= wanted, middle, high)
+    return np.asarray(samples[low])
