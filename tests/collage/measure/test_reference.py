@@ -13,7 +13,8 @@ import collage.measure.reference as reference
 from collage.errors import CodegenError, CollageError
 from collage.frontend import load
 from collage.frontend.passes.precision import dtypes_of
-from collage.graph.from_relax import read_graph
+from collage.graph.from_relax import read_graph, with_node_ranges
+from collage.graph.kinds import ValueKind
 from collage.measure.inputs import random_inputs
 from collage.measure.reference import ReferenceRun
 
@@ -114,6 +115,16 @@ def test_several_outputs_one_of_them_an_input() -> None:
     assert len(run.outputs) == 2
     np.testing.assert_array_equal(run.outputs[0], np.maximum(run.inputs[0], 0))
     np.testing.assert_array_equal(run.outputs[1], run.inputs[0])
+
+
+def test_a_calibrated_network_with_several_values_of_one_node_has_a_reference() -> None:
+    """Fields of a tuple are bindings of their own in the program that shows all values."""
+    module = _module(lambda x: relax.op.concat(relax.op.split(x, 2, axis=1), axis=0), (4, 8))
+    graph = read_graph(module)
+    assert ValueKind.TUPLE in {graph.nodes[i].value for i in graph.coverable}
+    calibrated = with_node_ranges(module, {index: (-4.0, 4.0) for index in graph.coverable})
+    run = _run_of(calibrated)
+    np.testing.assert_array_equal(run.outputs[0], np.concatenate(np.split(run.inputs[0], 2, axis=1)))
 
 
 def test_random_bytes_take_all_values() -> None:
