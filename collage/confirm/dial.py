@@ -32,6 +32,11 @@ _CLOSE = 1.1
 _ROOM = 0.9
 #: Where it begins for a metric: most metrics lose nothing there.
 _FIRST = 0.02
+#: By what it is turned further where there is nothing new, and up to which multiple of a granted error: predictions
+#: were seen to be 3 times what was measured.
+_FURTHER = 4.0
+#: The error of a result that is zero: what errs more is of no use.
+_MOST = 1.0
 #: Budgets of the frontier, relative to where the dial stands.
 _SHARES = (0.25, 0.5, 1.0)
 
@@ -110,30 +115,32 @@ class Dial:
             self.offer(wanted)
             point = self._next_point(wanted, kept, lost)
             if point is None:
-                return
+                wanted = self._further(wanted, lost)
+                continue
             attempt = self._judge(point, contest)
             if attempt.keeps:
                 kept = max(kept, point.error)
             else:
                 lost = min(lost, point.error)
-            wanted = self._next(attempt, kept, lost)
+            wanted = self._next(wanted, attempt, kept, lost)
 
-    def judge_one_engine(self, contest: Contest) -> Attempt | None:
-        """Judge the fastest placement on one engine whose predicted error kept the budget; None where there is none.
+    def judge_engines(self, contest: Contest) -> list[Attempt]:
+        """Judge placements on one engine: each that computes in less precision, as it is, and the fastest one whose
+        predicted error kept the budget; those that keep it.
 
         Sums of costs err more between a mixture and an engine that runs the whole network than between mixtures, so
         both race, as they do in float32.
         """
-        kept = [a.point for a in self.attempts if a.keeps and a.point.error > 0.0]
-        if not kept:
-            return None
-        found = [point for name in self._covers if (point := self._on_engine(name, max(p.error for p in kept)))]
-        best = min(found, key=lambda point: point.seconds, default=None)
-        if best is None or self._was_judged(best):
-            return None
-        if is_hopeless(best.seconds, min(point.seconds for point in kept)):
-            return None
-        return self._judge(best, contest)
+        least = min((a.point.seconds for a in self.attempts if a.keeps), default=math.inf)
+        kept = max((a.point.error for a in self.attempts if a.keeps), default=0.0)
+        own = [point for name in self._covers if (point := self._on_engine(name, _MOST, as_it_is=True))]
+        mixed = [point for name in self._covers if kept > 0.0 and (point := self._on_engine(name, kept))]
+        fastest = sorted(mixed, key=lambda point: point.seconds)[:1]
+        found = []
+        for point in (*own, *fastest):
+            if not self._was_judged(point) and not is_hopeless(point.seconds, least):
+                found.append(self._judge(point, contest))
+        return [attempt for attempt in found if attempt.keeps]
 
     def _next_point(self, wanted: float, kept: float, lost: float) -> FrontierPoint | None:
         """The fastest placement up to a predicted error; where it was judged before, one between what kept the budget
@@ -152,17 +159,19 @@ class Dial:
         """Measure a placement's error on held-out samples."""
         budget = self.grant.budget
         verdict = contest.verdict(point.partitioning.candidates, budget, self.grant.judged_on)
-        self.attempts.append(Attempt(point, verdict, budget.keeps(verdict)))
+        self.attempts.append(Attempt(point, verdict, point.error == 0.0 or budget.keeps(verdict)))
         return self.attempts[-1]
 
-    def _on_engine(self, name: str, max_error: float) -> FrontierPoint | None:
-        """The fastest of a backend's placements of less precision that were offered."""
+    def _on_engine(self, name: str, max_error: float, as_it_is: bool = False) -> FrontierPoint | None:
+        """The fastest of a backend's placements of less precision that were offered, up to a predicted error; as it
+        is, with nothing in eight bits.
+        """
         cover = self._alone.get(f"{name} alone")
         if cover is None:
             return None
         large = {(c.backend, c.sub_graph.inside) for c in cover.candidates}
-        own = (c for c in self.problem.candidates if c.backend == HOST or (c.backend, c.sub_graph.inside) in large)
-        problem = replace(self.problem, candidates=CandidateSet(own))
+        offered = (c for c in self.problem.candidates if c.backend == HOST or (c.backend, c.sub_graph.inside) in large)
+        problem = replace(self.problem, candidates=CandidateSet(cover.candidates if as_it_is else offered))
         point = frontier(self.searcher, problem, self._squared, [max_error], {}).best(max_error)
         return point if point is not None and point.error > 0.0 else None
 
@@ -189,19 +198,29 @@ class Dial:
             return 0.0
         return self.grant.errors.squared(candidate, self.backends[candidate.backend].precision)
 
-    def _next(self, last: Attempt, kept: float, lost: float) -> float | None:
-        """The next predicted error to look at; None when there is nothing left to find."""
+    def _further(self, wanted: float, lost: float) -> float | None:
+        """The next predicted error to look at where there was nothing new; None when there is nothing left to find."""
+        budget = self.grant.budget
+        if math.isfinite(lost):
+            return math.sqrt(wanted * lost) if wanted * _CLOSE < lost else None
+        furthest = _FURTHER * budget.limit if isinstance(budget, ErrorBudget) else budget.widest
+        return min(_FURTHER * wanted, furthest) if wanted < furthest else None
+
+    def _next(self, wanted: float, last: Attempt, kept: float, lost: float) -> float | None:
+        """The next predicted error to look at, by what was judged last; None when there is nothing left to find."""
         budget, seen = self.grant.budget, last.point.error
-        if (seen == 0.0 and math.isinf(lost)) or (kept > 0.0 and lost <= _CLOSE * kept):
+        if seen == 0.0 and math.isinf(lost):
+            return self._further(wanted, lost)
+        if kept > 0.0 and lost <= _CLOSE * kept:
             return None
         if isinstance(budget, ErrorBudget):
             if last.keeps and last.verdict.upper >= _ROOM * budget.limit:
                 return None
-            wanted = seen * min(max(budget.limit / last.verdict.upper, 0.25), 4.0) if last.verdict.upper else 4 * seen
+            scaled = seen * min(max(budget.limit / last.verdict.upper, 0.25), 4.0) if last.verdict.upper else 4 * seen
         else:
-            wanted = 2 * seen if last.keeps else seen / 2
-        if kept < wanted < lost:
-            return wanted
+            scaled = 2 * seen if last.keeps else seen / 2
+        if kept < scaled < lost:
+            return scaled
         if math.isinf(lost):
             return None
         return math.sqrt(kept * lost) if kept else lost / 2

@@ -87,12 +87,12 @@ def _confirm_within(
 ) -> tuple[Decision, Within]:
     """Run what is expected to keep the budget; those that do race, beside float32 on single backends."""
     dial.turn(contest)
-    one_engine = dial.judge_one_engine(contest)
-    kept = sorted((a for a in dial.attempts if a.keeps and a is not one_engine), key=lambda a: a.point.seconds)
-    if all(a.point.error == 0.0 for a in kept):
+    found = [attempt for attempt in dial.attempts if attempt.keeps]
+    engines = dial.judge_engines(contest)
+    kept = [*sorted(found, key=lambda a: a.point.seconds)[:_RACE], *engines]
+    if all(attempt.point.error == 0.0 for attempt in kept):
         decision = decide(dial.searcher, searched, exact, contest, correction_rounds, dial.session)
         return replace(decision, notes=(*decision.notes, *_closest(dial))), _within(dial, None)
-    kept = [*kept[:_RACE], *([one_engine] if one_engine is not None and one_engine.keeps else [])]
     names = [SEARCHED if n == 0 else f"{SEARCHED}, {n + 1}" for n in range(len(kept))]
     attempts = dict(zip(names, kept, strict=True))
     baselines = single_backend_baselines(searched.problem, exact)
@@ -138,8 +138,9 @@ def _closest(dial: Dial) -> list[str]:
     less = [a for a in dial.attempts if a.point.error > 0.0]
     if not less:
         return ["nothing of less precision is expected to be faster within the budget: float32 ships"]
-    best = min(less, key=lambda a: a.verdict.upper)
+    best, limit = min(less, key=lambda a: a.verdict.upper), dial.grant.budget.limit
+    more = "; more samples may show that it keeps the budget" if best.verdict.value <= limit else ""
     return [
-        f"no placement of less precision kept the budget of {dial.grant.budget.limit:.3%} on held-out samples: float32 "
-        f"ships; the closest had {best.verdict.value:.3%} (at most {best.verdict.upper:.3%})"
+        f"no placement of less precision kept the budget of {limit:.3%} on {best.verdict.samples} held-out samples: "
+        f"float32 ships; the closest had {best.verdict.value:.3%} (at most {best.verdict.upper:.3%}){more}"
     ]

@@ -67,9 +67,22 @@ def test_a_metric_drops_from_what_it_was_in_float32() -> None:
         return float(np.argmax(outputs[0]) == label)  # type: ignore[index]
 
     budget = MetricBudget.of(0.3, [_sample()] * 2, [1, 1], metric, [_RIGHT] * 2)
-    assert budget.verdict([_RIGHT, _RIGHT]) == Verdict(0.0, 0.0, 2)
+    kept = budget.verdict([_RIGHT, _RIGHT])
+    assert kept.value == 0.0 and kept.upper == pytest.approx(1 - 0.05**0.5), "0.95 of pairs show what is that frequent"
     assert budget.verdict([_RIGHT, [np.array([4.0, 3.0])]]).value == 0.5
     assert not budget.keeps(budget.verdict([_RIGHT, [np.array([4.0, 3.0])]]))
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.002, 0.01, 0.05, 0.5])
+def test_the_bound_of_a_drop_holds_however_rare_losses_are(rate: float) -> None:
+    """Of 128 samples, each wrong in 20%; of 1 in 100, Student's t alone misses the loss whenever none is among them."""
+    rng = np.random.default_rng(1)
+    bounds = []
+    for _ in range(500):
+        right = rng.random(128) < 0.8
+        values = np.where(right & (rng.random(128) < rate), 1.0, 0.0)
+        bounds.append(Verdict.of_drops(list(values), float(np.mean(right))).upper)
+    assert np.mean(np.array(bounds) >= 0.8 * rate) > 0.92
 
 
 def _raising(outputs: object, label: object) -> float:

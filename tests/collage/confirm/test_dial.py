@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
 
-from collage.accuracy.budget import ErrorBudget, Verdict
+from collage.accuracy.budget import Budget, ErrorBudget, MetricBudget, Verdict
 from collage.accuracy.grant import Grant
 from collage.accuracy.table import ErrorTable
 from collage.annotations.precision import BF16
@@ -90,8 +91,8 @@ def test_beside_a_mixture_the_placement_on_one_engine_is_judged() -> None:
     judge, tuned = Judge((0.0, 0.01, 0.02, 0.03), engine=0.03), dial(0.7)
     tuned.turn(cast(Contest, judge))
     assert judge.judged == [{"patterns": 3}]
-    found = tuned.judge_one_engine(cast(Contest, judge))
-    assert found is not None and found.keeps and found is tuned.attempts[-1]
+    (found,) = tuned.judge_engines(cast(Contest, judge))
+    assert found.keeps and found is tuned.attempts[-1]
     assert shape(found.point.partitioning) == {("engine", (0, 1, 2))} and judge.judged[1:] == [{"engine": 3}]
 
 
@@ -100,14 +101,36 @@ def test_an_engine_is_not_judged_twice_nor_without_hope(engine_s: float) -> None
     judge, tuned = Judge((0.0, 0.01, 0.02, 0.03), engine=0.03), dial(engine_s)
     tuned.turn(cast(Contest, judge))
     before = len(judge.judged)
-    assert tuned.judge_one_engine(cast(Contest, judge)) is None and len(judge.judged) == before
+    assert tuned.judge_engines(cast(Contest, judge)) == [] and len(judge.judged) == before
 
 
 def test_where_nothing_kept_the_budget_no_engine_is_judged() -> None:
     judge, tuned = Judge((0.0, 1.0, 1.0, 1.0)), dial(0.7)
     tuned.turn(cast(Contest, judge))
     assert not any(attempt.keeps and attempt.point.error > 0 for attempt in tuned.attempts)
-    assert tuned.judge_one_engine(cast(Contest, judge)) is None
+    assert tuned.judge_engines(cast(Contest, judge)) == []
+
+
+def test_an_engine_is_judged_above_what_kept_the_budget_too() -> None:
+    """Where only one pattern keeps the budget, the engine is predicted to break it, and does not."""
+    judge, tuned = Judge((0.0, 0.01, 0.2, 0.2), engine=0.03), dial(1.9)
+    tuned.turn(cast(Contest, judge))
+    assert not any("engine" in seen for seen in judge.judged)
+    (found,) = tuned.judge_engines(cast(Contest, judge))
+    assert shape(found.point.partitioning) == {("engine", (0, 1, 2))} and found.keeps
+
+
+def _metric(outputs: object, label: object) -> float:
+    raise AssertionError("the judge knows")
+
+
+@pytest.mark.parametrize("budget", [ErrorBudget(LIMIT, (), ()), MetricBudget(LIMIT, (), (), _metric, ())])
+def test_where_nothing_is_within_the_first_guess_it_looks_further(budget: Budget) -> None:
+    """Predictions are upper guesses: each pattern is predicted to err by 0.1, and errs by 0.01."""
+    judge, tuned = Judge((0.0, 0.01, 0.02, 0.03)), dial(9.0, (0.01, 0.01, 0.01))
+    tuned.grant = replace(tuned.grant, budget=budget)
+    tuned.turn(cast(Contest, judge))
+    assert max(a.point.error for a in tuned.attempts if a.keeps) == pytest.approx(0.01**0.5 * 3**0.5)
 
 
 def test_between_what_kept_the_budget_and_what_broke_it_nothing_is_passed_over() -> None:
