@@ -60,6 +60,11 @@ class ErrorTable:
         inside = candidate.sub_graph.inside
         return sum(self.of(index, INT8 if index in labelled else precision) for index in inside)
 
+    def finite(self) -> ErrorTable:
+        """Without operators that cannot be measured alone: they count nothing."""
+        known = {p: {n: e for n, e in own.items() if math.isfinite(e)} for p, own in self.errors.items()}
+        return replace(self, errors=known)
+
     def scaled(self, factor: float) -> ErrorTable:
         """With all errors multiplied once more."""
         return replace(self, factor=self.factor * factor)

@@ -12,10 +12,12 @@ import math
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import partial
 
 from collage.accuracy.budget import ErrorBudget, Verdict
 from collage.accuracy.grant import Grant
 from collage.accuracy.levels import int8_levels
+from collage.accuracy.table import ErrorTable
 from collage.backends.base import Backend
 from collage.confirm.contest import Contest
 from collage.confirm.starters import is_hopeless
@@ -164,7 +166,7 @@ class Dial:
 
     def _on_engine(self, name: str, max_error: float, as_it_is: bool = False) -> FrontierPoint | None:
         """The fastest of a backend's placements of less precision that were offered, up to a predicted error; as it
-        is, with nothing in eight bits.
+        is, with nothing in eight bits. That is judged as a whole, so it may have operators of unknown error.
         """
         cover = self._alone.get(f"{name} alone")
         if cover is None:
@@ -172,7 +174,8 @@ class Dial:
         large = {(c.backend, c.sub_graph.inside) for c in cover.candidates}
         offered = (c for c in self.problem.candidates if c.backend == HOST or (c.backend, c.sub_graph.inside) in large)
         problem = replace(self.problem, candidates=CandidateSet(cover.candidates if as_it_is else offered))
-        point = frontier(self.searcher, problem, self._squared, [max_error], {}).best(max_error)
+        errors = self.grant.errors.finite() if as_it_is else self.grant.errors
+        point = frontier(self.searcher, problem, partial(self._squared, errors), [max_error], {}).best(max_error)
         return point if point is not None and point.error > 0.0 else None
 
     def offer(self, wanted: float) -> None:
@@ -186,17 +189,17 @@ class Dial:
             found = frontier(
                 self.searcher,
                 self.problem,
-                self._squared,
+                partial(self._squared, self.grant.errors),
                 [wanted * share for share in _SHARES],
                 self.backends,
                 budget_s=self.problem.budget_s,
             )
         self.frontier = found.with_points(self.frontier.points)  # bounds are of the present candidates
 
-    def _squared(self, candidate: CandidatePartition) -> float:
+    def _squared(self, errors: ErrorTable, candidate: CandidatePartition) -> float:
         if candidate.backend == HOST:
             return 0.0
-        return self.grant.errors.squared(candidate, self.backends[candidate.backend].precision)
+        return errors.squared(candidate, self.backends[candidate.backend].precision)
 
     def _further(self, wanted: float, lost: float) -> float | None:
         """The next predicted error to look at where there was nothing new; None when there is nothing left to find."""

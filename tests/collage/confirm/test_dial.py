@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -114,6 +115,15 @@ def test_where_nothing_kept_the_budget_no_engine_is_judged() -> None:
 def test_an_engine_is_judged_above_what_kept_the_budget_too() -> None:
     """Where only one pattern keeps the budget, the engine is predicted to break it, and does not."""
     judge, tuned = Judge((0.0, 0.01, 0.2, 0.2), engine=0.03), dial(1.9)
+    tuned.turn(cast(Contest, judge))
+    assert not any("engine" in seen for seen in judge.judged)
+    (found,) = tuned.judge_engines(cast(Contest, judge))
+    assert shape(found.point.partitioning) == {("engine", (0, 1, 2))} and found.keeps
+
+
+def test_an_engine_is_judged_where_an_operator_cannot_be_measured_alone() -> None:
+    """Such as a recurrent layer, which gives several values: no search finds a placement with it."""
+    judge, tuned = Judge((0.0, 0.01, 0.02, 0.03), engine=0.03), dial(1.3, (0.0001, 0.0001, math.inf))
     tuned.turn(cast(Contest, judge))
     assert not any("engine" in seen for seen in judge.judged)
     (found,) = tuned.judge_engines(cast(Contest, judge))
