@@ -159,10 +159,13 @@ def where(results: Sequence[Mapping[str, Any]]) -> str:
     )
     nncf = dict.fromkeys(f"NNCF {facts['nncf']}" for r in results for facts in r["made"].values() if "nncf" in facts)
     samples = dict.fromkeys(str(r["samples"]) for r in results)
+    others = dict.fromkeys(
+        str(len(found["error"]["samples"])) for r in results for found in r["rivals"].values() if found["error"]
+    )
     without = "" if nncf else " NNCF was left out: the table has fewer rivals than the field."
     return (
         f"*Commit {', '.join(commits)}; {', '.join(machines)}; {', '.join([*engines, *nncf])}; "
-        f"{', '.join(samples)} samples calibrate and as many others judge. Above 1 is faster.{without}*"
+        f"{', '.join(samples)} samples calibrate and {', '.join(others)} others judge. Above 1 is faster.{without}*"
     )
 
 

@@ -206,7 +206,7 @@ class Dial:
         budget = self.grant.budget
         if math.isfinite(lost):
             return math.sqrt(wanted * lost) if wanted * _CLOSE < lost else None
-        furthest = _FURTHER * budget.limit if isinstance(budget, ErrorBudget) else budget.widest
+        furthest = _FURTHER * budget.limit if isinstance(budget, ErrorBudget) else _MOST
         return min(_FURTHER * wanted, furthest) if wanted < furthest else None
 
     def _next(self, wanted: float, last: Attempt, kept: float, lost: float) -> float | None:
@@ -221,7 +221,7 @@ class Dial:
                 return None
             scaled = seen * min(max(budget.limit / last.verdict.upper, 0.25), 4.0) if last.verdict.upper else 4 * seen
         else:
-            scaled = 2 * seen if last.keeps else seen / 2
+            scaled = (_FURTHER if math.isinf(lost) else 2) * seen if last.keeps else seen / 2
         if kept < scaled < lost:
             return scaled
         if math.isinf(lost):

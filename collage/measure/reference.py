@@ -21,6 +21,8 @@ from tvm import relax
 from tvm.runtime.vm import VirtualMachine
 
 from collage.annotations.opaque import opaque_calls
+from collage.annotations.places import PLACES
+from collage.annotations.precision import RANGES
 from collage.backends.lowering import Lowering
 from collage.backends.tvm.backend import CpuLowering, TVMBackend
 from collage.compile.build import compile_partitioned
@@ -158,7 +160,9 @@ class _Programs:
 
     @cached_property
     def of_nodes(self) -> _Program:
-        return self._compiled(with_outputs(self._module, self._graph, self.shown))
+        module = with_outputs(self._module, self._graph, self.shown)
+        # Fields of tuples are bindings more, so what was said of each binding does not fit.
+        return self._compiled(module.without_attr(RANGES).without_attr(PLACES))
 
     @cached_property
     def of_result(self) -> _Program:

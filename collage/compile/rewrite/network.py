@@ -9,8 +9,6 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from collage.annotations.places import PLACES
-from collage.annotations.precision import RANGES
 from collage.backends.base import Backend
 from collage.compile.rewrite.on_file import apply_file, file_partition
 from collage.compile.rewrite.partition import Partition
@@ -73,10 +71,7 @@ def apply(
 
 
 def with_outputs(module: Any, graph: DataflowGraph, indices: Sequence[int]) -> Any:
-    """The module with a `main` that returns the given nodes instead of its own result, as one flat tuple of tensors.
-
-    What was said of each binding, ranges and places, is left out: fields of tuples are bindings more.
-    """
+    """The module with a `main` that returns the given nodes instead of its own result, as one flat tuple of tensors."""
     writer = _MainWriter(graph, module["main"], IndexSet(indices))
     writer.host(graph.coverable)
     outputs = []
@@ -93,7 +88,7 @@ def with_outputs(module: Any, graph: DataflowGraph, indices: Sequence[int]) -> A
     main = relax.Function(list(module["main"].params), body, relax.TupleType([o.ty for o in outputs]), is_pure=True)
     result = tvm.IRModule({gv: f for gv, f in module.functions_items() if gv.name_hint != "main"}, attrs=module.attrs)
     result[relax.GlobalVar("main")] = main.with_attr("global_symbol", "main")
-    return relax.transform.Normalize()(result.without_attr(RANGES).without_attr(PLACES))
+    return relax.transform.Normalize()(result)
 
 
 class _MainWriter:

@@ -143,6 +143,14 @@ def test_where_nothing_is_within_the_first_guess_it_looks_further(budget: Budget
     assert max(a.point.error for a in tuned.attempts if a.keeps) == pytest.approx(0.01**0.5 * 3**0.5)
 
 
+def test_by_a_metric_it_comes_to_the_fastest_that_there_is() -> None:
+    """Which errs 50 times as much as the first guess allows, by prediction, and loses nothing."""
+    judge, tuned = Judge((0.0, 0.0, 0.0, 0.0)), dial(9.0, (0.0003, 0.03, 0.9))
+    tuned.grant = replace(tuned.grant, budget=MetricBudget(LIMIT, (), (), _metric, ()))
+    tuned.turn(cast(Contest, judge))
+    assert judge.judged[-1] == {"patterns": 3} and tuned.attempts[-1].keeps
+
+
 def test_between_what_kept_the_budget_and_what_broke_it_nothing_is_passed_over() -> None:
     """Predicted are 0.02, 0.029 and 0.037; the last one is far worse than predicted, and the first guess below that is
     float32.
