@@ -143,12 +143,17 @@ def test_the_table_of_tasks_says_where_labels_are_from() -> None:
                 "machine": {"model": "CPU", "cores": 2},
                 "versions": {},
                 "made": {},
+                "rivals": {
+                    "openvino": {"error": {"mean": 0.0, "worst": 0.0, "samples": [0.0] * 640}},
+                    "onnxruntime-int8": {"error": None, "reason": "refused"},
+                },
             }
         ]
     )
     assert "| read-text | 0.1% | 0.05% | 1.50 (1.40 to 1.60) openvino-bf16 | none |" in text
     assert "| read-text | 2% | 3% | none | none |" in text
     assert "Reading 0.9700 in float32; labels: the text that was rendered." in text
+    assert "; 16 samples calibrate and 640 others judge." in text
 
 
 def test_only_known_tasks(capsys: pytest.CaptureFixture[str]) -> None:
