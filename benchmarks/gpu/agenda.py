@@ -93,12 +93,16 @@ def agenda(device: str = "cuda", quick: bool = False) -> list[Task]:
 
 
 def _rows(network: str, dtype: str, device: str, backends: Sequence[str] = ()) -> list[Task]:
-    """Tune a network, and race it at once, the strongest peer first."""
+    """Tune a network, race it at once, the strongest peer first, and look where the time of both went."""
     run = (*_PYTHON, "benchmarks.gpu", "--state", "{state}/state", "--device", device, "--networks", network)
     one = (*run, "--dtypes", dtype, "--batches", "1", "--no-evolution", *backends)
     name = f"{network}-{dtype}"
     tune, race = (*one, "--kinds", "tune", "--budget", "260"), (*one, "--kinds", "rescue", "race", "--budget", "270")
-    return [Task(f"tune-{name}", tune, 270, 60, chosen=True), Task(f"race-{name}", race, 280, 60, chosen=True)]
+    found = [Task(f"tune-{name}", tune, 270, 60, chosen=True), Task(f"race-{name}", race, 280, 60, chosen=True)]
+    if device == "cuda":
+        timeline = (*_PYTHON, "benchmarks.gpu.timeline", "--state", "{state}/state")
+        found.append(Task(f"timeline-{name}", (*timeline, "--network", network, "--dtype", dtype), 150, 30))
+    return found
 
 
 def settings(state: Path) -> Settings:

@@ -97,17 +97,31 @@ def contestant(asked: Load) -> Generator[Loaded | Timed | None, Any, None]:
         exact = peers.reference(model, inputs, asked.device)
         yield Loaded(tuple(exact), time.monotonic() - begin)
         return
+    run = runner_on(asked, model, inputs)
     if asked.torch:
-        run = peers.peer(asked.name, model, inputs, asked.device, asked.precision)
         outputs, versions = tuple(t.cpu().numpy() for t in run()), peers.versions()
         clock: _Clock = _TorchClock() if asked.device == "cuda" else _Clock()
     else:
-        run = _compiled(asked, inputs)
         outputs, versions = tuple(np.array(t.numpy()) for t in run()), {}
         clock = _CudaClock() if asked.device == "cuda" else _Clock()
     runs = yield Loaded(outputs, time.monotonic() - begin, versions)
     while True:
         runs = yield _turn(run, clock, runs)
+
+
+def runner(asked: Load) -> Callable[[], Any]:
+    """What runs the network once, compiled and warm, on inputs that are on the device."""
+    from benchmarks.workloads import build, random_inputs
+
+    model = build(asked.network, dtype=asked.dtype, batch=asked.batch)
+    return runner_on(asked, model, list(random_inputs(model, seed=asked.seed).values()))
+
+
+def runner_on(asked: Load, model: Any, inputs: Sequence[np.ndarray]) -> Callable[[], Any]:
+    """The same on these inputs; `model` is in ONNX."""
+    if asked.torch:
+        return peers.peer(asked.name, model, inputs, asked.device, asked.precision)
+    return _compiled(asked, inputs)
 
 
 def _compiled(asked: Load, inputs: Sequence[np.ndarray]) -> Callable[[], Any]:

@@ -3,8 +3,12 @@
 `HostClock` reads the clock of the CPU. `DeviceClock` records events on the accelerator's stream, because kernels run
 there while the host is already elsewhere. The host's time for a launch must not count as a kernel's. So before a run
 enough work is queued that the host has issued all launches of the run before the first of them begins: the same writes
-that empty the last-level cache. A whole network is timed without that, as it will run. A candidate that may be captured
-is timed as replays of a graph, as its kernels run in a plan, less the time of an empty graph.
+that empty the last-level cache. A whole network is timed without that, as it will run.
+
+A candidate that may be captured is timed as replays of a graph, as its kernels run in a plan. There other kernels come
+before it, its code has run before, and its weights have not: so the graph has two runs, of which the first is on a copy
+of the weights, and the time of a graph with that one alone is subtracted. What an event, the launch of a graph and its
+first kernel take, 2 µs together, is in both.
 
 A GPU lowers its clock when it is hot, or idle, or shares its power budget, and the same kernel then takes longer. NVML
 reports the frequency (package nvidia-ml-py). Without it only the spread of the samples is judged.
@@ -157,28 +161,30 @@ class DeviceClock(Clock):
             host.append(time.perf_counter() - begin)
             device_events.synchronize()
         loaded.host_seconds = statistics.median(host)
-        loaded.replay = self._captured(loaded, 1)
+        self._capture(loaded, protocol)
         once = self._cold(loaded, protocol) if protocol.weights == "cold" else self._hot(loaded, protocol)
         wanted = math.ceil(protocol.batch_s / once) if once > 0 else protocol.batch_limit
         loaded.runs_per_sample = min(max(1, wanted), protocol.batch_limit)
         if loaded.replay is not None and protocol.weights != "cold":
-            loaded.replay = self._captured(loaded, loaded.runs_per_sample)
+            loaded.replay = device_events.Replay(lambda: [loaded.call() for _ in range(loaded.runs_per_sample)])
 
     @staticmethod
-    def _captured(loaded: LoadedArtifact, runs: int) -> device_events.Replay | None:
-        """So many runs as a graph; None where that cannot be."""
+    def _capture(loaded: LoadedArtifact, protocol: DeviceProtocol) -> None:
+        """Make its graphs: a run, or for cold weights a run after one on other weights, and that one alone."""
         if not loaded.capturable or loaded.fed:
-            return None
-
-        def calls() -> None:
-            for _ in range(runs):
-                loaded.call()
-
+            return
         try:
-            return device_events.Replay(calls)
+            if protocol.weights != "cold":
+                loaded.replay = device_events.Replay(loaded.call)
+                return
+            twin = loaded.twin()
+            twin.call()  # allocates
+            device_events.synchronize()
+            loaded.lead = device_events.Replay(twin.call)
+            loaded.replay = device_events.Replay(lambda: (twin.call(), loaded.call()))
         except RuntimeError as error:
             logging.getLogger(__name__).warning("a candidate cannot be captured, and is launched instead: %s", error)
-            return None
+            loaded.replay = loaded.lead = None
 
     def _overhead(self, protocol: DeviceProtocol, replayed: bool) -> float:
         """Seconds between two events with nothing in between: an empty graph, or not even that."""
@@ -198,8 +204,14 @@ class DeviceClock(Clock):
         return self._empty[replayed]
 
     def _cold(self, loaded: LoadedArtifact, protocol: DeviceProtocol) -> float:
-        overhead = self._overhead(protocol, loaded.replay is not None)
-        start = loaded.call if loaded.replay is None else loaded.replay.launch
+        if loaded.replay is None:
+            before = self._overhead(protocol, replayed=False)
+            return max(self._after_writes(loaded, protocol, loaded.call) - before, _LEAST_S)
+        before = self._after_writes(loaded, protocol, loaded.lead.launch)
+        return max(self._after_writes(loaded, protocol, loaded.replay.launch) - before, _LEAST_S)
+
+    def _after_writes(self, loaded: LoadedArtifact, protocol: DeviceProtocol, start: Callable[[], Any]) -> float:
+        """Mean seconds of so many runs as make a sample, each with an empty cache but for the inputs."""
         device_events.reset()
         pairs = []
         for _ in range(loaded.runs_per_sample):
@@ -213,8 +225,7 @@ class DeviceClock(Clock):
             start()
             pairs.append((first, device_events.record()))
         device_events.synchronize()
-        mean = statistics.fmean(device_events.elapsed(first, last) for first, last in pairs)
-        return max(mean - overhead, _LEAST_S)
+        return statistics.fmean(device_events.elapsed(first, last) for first, last in pairs)
 
     def _hot(self, loaded: LoadedArtifact, protocol: DeviceProtocol) -> float:
         overhead = self._overhead(protocol, loaded.replay is not None)

@@ -34,11 +34,12 @@ class LoadedArtifact:
         Whether the warm-up's result is the input instead.
     capturable
         Whether it may be captured in a CUDA graph.
-    runs_per_sample, host_seconds, replay
+    runs_per_sample, host_seconds, replay, lead
         How a device's clock times it; 0 and None until it has been run.
     """
 
     def __init__(self, artifact: Artifact, inputs: list[Any], warm_up: LoadedArtifact | None = None) -> None:
+        self._artifact = artifact
         for blob in artifact.blobs:
             run = engines.create(blob.engine, Path(blob.path).read_bytes(), dict(blob.options))
             tvm_ffi.register_global_func(blob.symbol, run, override=True)
@@ -56,13 +57,20 @@ class LoadedArtifact:
         self.runs_per_sample = 0
         self.host_seconds = 0.0
         self.replay: Any = None
+        self.lead: Any = None
 
     def after(self, warm_up: LoadedArtifact | None) -> LoadedArtifact:
         """The same, in the same memory, after another warm-up: what two take differs by the warm-up alone."""
         other = copy.copy(self)
-        other.warm_up, other.runs_per_sample, other.host_seconds, other.replay = warm_up, 0, 0.0, None
+        other.warm_up, other.runs_per_sample, other.host_seconds = warm_up, 0, 0.0
+        other.replay = other.lead = None
         other._arguments = [*self.inputs, *self._arguments[len(self.inputs) :]]
         return other
+
+    def twin(self) -> LoadedArtifact:
+        """The same code on the same inputs, with weights of its own; itself where it has none."""
+        weightless = not self._artifact.weights and not self._artifact.blobs
+        return self if weightless else LoadedArtifact(self._artifact, self.inputs)
 
     def call(self) -> Any:
         """Run once; what it gives stays on the device."""

@@ -56,9 +56,10 @@ class Protocol:
 class DeviceProtocol(Protocol):
     """How something is timed on an accelerator, by events on its stream (`collage.measure.device_clock`).
 
-    `weights="cold"` overwrites the last-level cache, and then copies the inputs into it again, before every run; "hot"
-    repeats without that, after one run that does not count. Either way so much is queued before the run that the host
-    has issued all of its launches before the first of them begins: what is timed is the device.
+    Before every run, `weights="cold"` overwrites the last-level cache, copies the inputs into it again, and runs the
+    same code once on other weights; "hot" repeats without that, after one run that does not count. Either way so much
+    is queued before the run that the host has issued all of its launches before the first of them begins: what is timed
+    is the device.
 
     Attributes
     ----------
@@ -77,7 +78,7 @@ class DeviceProtocol(Protocol):
     batch_s: float = 50e-6
     batch_limit: int = 32
     evict_bytes: int = 256 << 20
-    version: int = 4
+    version: int = 5
 
 
 @dataclass(frozen=True)

@@ -45,8 +45,12 @@ class Loaded:
         self.host_seconds = 0.0
         self.fed = self.capturable = False
         self.replay: Any = None
+        self.lead: Any = None
         self.runs = 0
         self.seen: list[float] = []
+
+    def twin(self) -> Loaded:
+        return self
 
     def call(self) -> None:
         self.runs += 1
@@ -106,6 +110,19 @@ def test_what_may_be_captured_is_timed_as_replays_without_launches(emulation: Em
         assert emulation.library.stand_in_launches() > launches
         launched = Kernels(emulation, 4, 100.0, capturable=False)
         assert clock.time_once(launched, protocol, 1) == pytest.approx(1.6, rel=0.05)
+    finally:
+        emulation.library.stand_in_launch_takes(0.0)
+
+
+def test_what_the_first_kernel_of_a_graph_takes_more_is_nobodys(emulation: Emulation) -> None:
+    """Kernels of 100 ms in graphs whose launch takes the device 300 ms: in a plan there is one launch for all."""
+    emulation.library.stand_in_launch_takes(300.0)
+    try:
+        loaded, clock = Kernels(emulation, 1, 100.0), DeviceClock()
+        protocol = DeviceProtocol(batch_limit=3, batch_s=0.5)
+        clock._empty[True] = 0.0  # a graph without kernels is not even launched
+        assert clock.time_once(loaded, protocol, 1) == pytest.approx(0.1, rel=0.05)  # type: ignore[arg-type]
+        assert loaded.lead is not None and loaded.replay is not None
     finally:
         emulation.library.stand_in_launch_takes(0.0)
 

@@ -39,6 +39,8 @@ class TVMCudaBackend(NativeBackend):
 
     name: ClassVar[str] = "tvm-cuda"
     device: ClassVar[str] = "cuda"
+    # GELU by its formula has five operators on its longest path. Every kernel costs, and few sub-graphs are this deep.
+    max_depth: ClassVar[int] = 8
 
     def __init__(
         self,

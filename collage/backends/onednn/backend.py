@@ -45,7 +45,7 @@ class OneDNNBackend(HostLibraryBackend):
             [
                 *convolution_patterns("onednn.conv", FORWARD, ACTIVATIONS, is_supported),
                 *convolution_patterns("onednn.conv_transpose", TRANSPOSED, ACTIVATIONS, is_supported),
-                *matmul_patterns("onednn", ("float32",), with_erf=True),
+                *matmul_patterns("onednn", ("float32",), erf_dtypes=("float32",)),
             ]
         )
 

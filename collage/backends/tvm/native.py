@@ -30,11 +30,17 @@ class NativeBackend(Backend):
     libraries
         Library backends, names or instances, whose patterns its partitions may hold beside kernels of TVM: a partition
         then calls their engines (RFC 0062: a target's `libs`).
+
+    Attributes
+    ----------
+    max_depth
+        Operators on a path of one kernel.
     """
 
     style: ClassVar[Style] = "native"
     priority: ClassVar[int] = 30
     makes_blobs: ClassVar[bool] = False
+    max_depth: ClassVar[int] = 4
 
     def __init__(
         self, tune_trials: int = 0, tuning_records: str | None = None, libraries: Sequence[str | Backend] = ()
@@ -66,7 +72,8 @@ class NativeBackend(Backend):
     def rule(self) -> PartitionRule:
         from collage.rules.trees import native_rule
 
-        return native_rule(called={name: library.partition_rule for name, library in self._libraries.items()})
+        called = {name: library.partition_rule for name, library in self._libraries.items()}
+        return native_rule(self.max_depth, called=called)
 
     def configuration(self) -> dict[str, Any]:
         """The tuning records, as a digest of their content, and what the libraries are and build."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import math
 import os
 import subprocess
 import sys
@@ -268,6 +269,25 @@ def test_a_product_has_numpys_value(name: str, dtype: str) -> None:
     for _ in range(2):  # nothing is left behind by the first call
         run(*arguments, result)
         assert_close(result.numpy(), reference, dtype, k=8)
+
+
+def test_the_erf_form_of_gelu_in_half_precision_has_its_value_to_half_a_digit() -> None:
+    """cuBLASLt computes the tanh form: 4.8e-4 off at most, like a number between 1 and 2 that is rounded to float16."""
+    case = Case(
+        "matmul_bias_gelu_erf",
+        ((64, 8),),
+        lambda e, x: nn.gelu(e(op.add(e(dot(x, W(x))), B(x)))),
+        lambda x: (y := x @ w + b) / 2 * (1 + np.vectorize(math.erf)(y / math.sqrt(2))),
+    )
+    backend = OnHost()
+    partitioned = whole(case.module("float16"), backend, f"cublas.{case.label}")
+    run = engines.create("cublas", backend.engine_blob(codegen_function(partitioned)), {"threads": 1})
+    (x,) = arrays = case.arrays("float16")
+    result = tensor(np.full((64, 6), np.nan, "float16"))
+    run(tensor(x), result)
+    reference = expected(case, arrays, "float16")
+    assert np.abs(reference).max() > 2, "values where the forms differ most"
+    assert np.abs(result.numpy() - reference).max() <= 4.8e-4 + 2**-11 * np.abs(reference).max()
 
 
 @pytest.mark.parametrize("name", ["bias, reshape, gelu's formula", "values of attention", "batch, both broadcast"])

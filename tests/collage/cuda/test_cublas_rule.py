@@ -59,6 +59,12 @@ def test_what_no_epilogue_computes_is_left_outside(what: str, make: Callable[...
     assert found_in(make, (5, 8)) == ["matmul"], what
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_in_half_precision_gelus_tanh_form_stands_for_the_erf_form(dtype: str) -> None:
+    made = found_in(lambda e, x: nn.gelu(e(op.add(e(op.matmul(x, W(x))), B(x)))), (5, 8), dtype=dtype)
+    assert made == ["matmul", "matmul_bias", "matmul_bias_gelu_erf"]
+
+
 def test_a_formula_with_other_numbers_than_gelus_is_left_outside() -> None:
     def number(value: float) -> Any:
         return relax.const(np.float32(value))

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Pattern = tuple[str, Any, "Callable[[PatternMatch], bool]"]
 
 
-def matmul_patterns(prefix: str, dtypes: Sequence[str], *, with_erf: bool) -> list[Pattern]:
+def matmul_patterns(prefix: str, dtypes: Sequence[str], *, erf_dtypes: Sequence[str]) -> list[Pattern]:
     """(label, pattern, check) for `library_rule`, of every part of an epilogue that a product can have.
 
     Parameters
@@ -31,13 +31,13 @@ def matmul_patterns(prefix: str, dtypes: Sequence[str], *, with_erf: bool) -> li
         Of the labels: the backend's name.
     dtypes
         Of operands and results.
-    with_erf
-        The library has GELU by the error function, and not the tanh form only.
+    erf_dtypes
+        Of these, the ones in which the library has GELU by the error function, and not the tanh form only.
     """
     return [
-        (f"{prefix}.{label}", pattern, _check(label, frozenset((dtype, dtype) for dtype in dtypes)))
+        (f"{prefix}.{label}", pattern, _check(label, frozenset((dtype, dtype) for dtype in taken)))
         for label, pattern in _patterns().items()
-        if with_erf or not label.endswith("_erf")
+        if (taken := erf_dtypes if label.endswith("_erf") else dtypes)
     ]
 
 
