@@ -20,7 +20,7 @@ using Preference = Owned<cublasLtMatmulPreference_t>;
 /*! What cuBLAS itself takes on Hopper. */
 constexpr size_t kWorkspace = size_t{32} << 20;
 /*! How many of the heuristic's proposals are timed. */
-constexpr int kProposals = 8;
+constexpr int kProposals = 32;
 /*! Alignment that arguments have to have; weights have cudaMalloc's. */
 constexpr uint32_t kArgumentAlignment = 16, kWeightAlignment = 256;
 
