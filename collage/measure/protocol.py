@@ -76,7 +76,7 @@ class DeviceProtocol(Protocol):
 
     clock: str = "replays of CUDA graphs"
     batch_s: float = 50e-6
-    batch_limit: int = 32
+    batch_limit: int = 8
     evict_bytes: int = 256 << 20
     version: int = 5
 
