@@ -21,6 +21,7 @@ from collage.backends.base import Backend
 from collage.confirm.confirmation import SEARCHED, UNTOUCHED, Confirmation, Contestant, contestant
 from collage.confirm.finals import plan_of, run_finals
 from collage.confirm.judges import leaves_final, leaves_race
+from collage.confirm.launches import without_launches
 from collage.confirm.starters import is_hopeless, starters
 from collage.cost.cost import Cost
 from collage.deployed.messages import Watched
@@ -267,14 +268,15 @@ class Contest:
         nothing = Trial(Cost.unknown())
         if placement is None or latency > _WATCHED * fastest:
             return nothing
-        on_one_device = {backend.device for backend in self.backends} == {"cpu"}
-        if on_one_device and _partitions(placement) == 1 and latency > _LONG_S:
+        devices = {backend.device for backend in self.backends}
+        if devices == {"cpu"} and _partitions(placement) == 1 and latency > _LONG_S:
             return replace(nothing, partition_seconds=(latency,))
         self.runner.reporter.step(f"watching {name}", 0)
         watched = self.runner.watch(placement) or Watched((), ())
+        parts = partition_seconds(watched.parts, placement)
         return replace(
             nothing,
-            partition_seconds=partition_seconds(watched.parts, placement),
+            partition_seconds=parts if "cpu" in devices else without_launches(parts, latency),
             launch_seconds=partition_seconds(watched.launches, placement),
             timeline=timeline(watched.calls, int(_partitions(placement))),
         )

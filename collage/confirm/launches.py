@@ -1,16 +1,32 @@
-"""Launch-bound partitions: the device finishes their kernels before the host has issued them.
+"""What launches do to partitions on an accelerator.
 
-On an accelerator the host issues one call after another while the device works. If issuing takes longer than running,
-the device waits, and the host's speed limits the network. A CUDA graph issues many calls at once; larger partitions
+The host issues one call after another while the device works. If issuing takes longer than running, the device waits,
+and the host's speed limits the network: it is launch-bound. A CUDA graph issues many calls at once; larger partitions
 have fewer calls.
+
+To be watched, the calls of a graph are launched one by one. Each then begins on an idle device, which takes it longer.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from collage.confirm.confirmation import Confirmation
 
 #: A network counts as launch-bound when its kernels take less than this share of its latency.
 _BUSY = 0.8
+#: Of what a partition takes when it is launched by itself, this much is left at least.
+_LEAST = 0.1
+
+
+def without_launches(parts: Sequence[float], latency: float) -> tuple[float, ...]:
+    """Seconds of partitions that were launched one by one, as they are in a graph that takes `latency` seconds.
+
+    What a launch adds is the same for all: what makes the parts add up to more than the whole, in equal shares (1.5 us
+    on an H200, where 57 partitions of ResNet-50 add up to 409 us, and the network takes 322).
+    """
+    excess = max(0.0, sum(parts) - latency) / max(1, len(parts))
+    return tuple(max(part - excess, _LEAST * part) for part in parts)
 
 
 def launch_bound(confirmation: Confirmation) -> tuple[int, ...]:

@@ -75,7 +75,8 @@ class Replay:
     Parameters
     ----------
     calls
-        What is captured; all that it does on the device has been done before, because nothing may be allocated.
+        What is captured; all that it does on the device has been done before, because nothing may be allocated. It is
+        kept as long as the graph, which reads the memory that it holds.
 
     Raises
     ------
@@ -84,6 +85,7 @@ class Replay:
     """
 
     def __init__(self, calls: Callable[[], Any]) -> None:
+        self._calls = calls
         self._graph = int(_function("capture")(tvm_ffi.convert(lambda: _nothing(calls()))))
 
     def launch(self) -> None:

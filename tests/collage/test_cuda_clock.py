@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import time
+import weakref
 from dataclasses import replace
 from pathlib import Path
 from threading import Thread
@@ -16,7 +18,7 @@ from cuda_emulation import DEVICE, Emulation, emulation
 
 from benchmarks.gpu.contestant import _CudaClock, _turn
 from collage.confirm.confirmation import Confirmation, Contestant
-from collage.confirm.launches import launch_bound, launch_notes
+from collage.confirm.launches import launch_bound, launch_notes, without_launches
 from collage.cost.cost import Cost
 from collage.measure import device_events
 from collage.measure.artifact import Artifact
@@ -89,6 +91,7 @@ class Kernels(Loaded):
     def __init__(self, emulation: Emulation, count: int, took: float, capturable: bool = True) -> None:
         super().__init__()
         self.capturable = capturable
+        self.emulation = emulation
         self.kernel = lambda: [emulation.library.stand_in_kernel(took) for _ in range(count)]
 
     def call(self) -> None:
@@ -125,6 +128,27 @@ def test_what_the_first_kernel_of_a_graph_takes_more_is_nobodys(emulation: Emula
         assert loaded.lead is not None and loaded.replay is not None
     finally:
         emulation.library.stand_in_launch_takes(0.0)
+
+
+class Weighted(Kernels):
+    """Has a twin with weights of its own."""
+
+    other: Any = None
+
+    def twin(self) -> Loaded:
+        made = Kernels(self.emulation, 1, 50.0)
+        self.other = weakref.ref(made)
+        return made
+
+
+def test_weights_that_a_graph_reads_live_as_long_as_the_graph(emulation: Emulation) -> None:
+    loaded = Weighted(emulation, 1, 50.0)
+    DeviceClock().time_once(loaded, DeviceProtocol(batch_limit=2), 1)  # type: ignore[arg-type]
+    gc.collect()
+    assert loaded.other() is not None, "freed memory is read by what comes next"
+    loaded.replay = loaded.lead = None
+    gc.collect()
+    assert loaded.other() is None
 
 
 def test_what_cannot_be_captured_after_all_is_launched(emulation: Emulation, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -262,6 +286,13 @@ def test_the_fingerprint_of_a_device(emulation: Emulation, monkeypatch: pytest.M
     changes: list[dict[str, Any]] = [{"l2_bytes": 1}, {"multiprocessors": 1}, {"compute": "8.0"}, {"name": "Other"}]
     assert len({fingerprint(), *(fingerprint(**change) for change in changes)}) == 5
     assert describe_device().kind == "cpu" and describe_device().fingerprint.startswith("cpu-")
+
+
+def test_parts_that_were_launched_one_by_one_add_up_to_the_whole_of_a_graph() -> None:
+    assert without_launches([5e-6, 3e-6, 4e-6], 9e-6) == pytest.approx([4e-6, 2e-6, 3e-6])
+    assert without_launches([5e-6, 3e-6], 9e-6) == (5e-6, 3e-6), "the host is too slow: the device waits in between"
+    assert without_launches([9e-6, 1e-6], 2e-6) == pytest.approx([5e-6, 1e-7]), "nothing takes no time"
+    assert without_launches([], 9e-6) == ()
 
 
 def test_a_plan_says_when_the_host_is_too_slow() -> None:
