@@ -7,18 +7,23 @@ in comparisons and selections, and in additions of small constants (the engine c
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import tvm
 from tvm import relax
 
 from collage.annotations.opaque import function_of, is_opaque, makes_narrow, opaque_name, tensors_of
+from collage.annotations.precision import FLOAT32
+from collage.backends.onnx.attention_masks import computed_masks
 from collage.backends.onnx.base import OnnxBackend
 from collage.backends.onnx.export import export_onnx, unsupported_reason
 from collage.backends.onnx.export.conversion import DTYPES
 from collage.errors import CompiledModelError, last_line
 from collage.runtime import engines
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
 
 _MOVEMENT = tuple(
     f"relax.{name}"
@@ -63,6 +68,11 @@ class OpenVINOBackend(OnnxBackend):
 
     def refusal(self, node: Any) -> str | None:
         return unsupported_by_openvino(node)
+
+    def export(self, function: Any) -> ModelProto:
+        model = super().export(function)
+        lower = self.precision != FLOAT32 or any(node.op_type == "QuantizeLinear" for node in model.graph.node)
+        return computed_masks(model) if lower else model
 
 
 def unsupported_by_openvino(node: Any) -> str | None:
