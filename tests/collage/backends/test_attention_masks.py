@@ -95,6 +95,14 @@ def test_only_masks_are_touched_and_once() -> None:
     assert computed_masks(onnx.ModelProto.FromString(changed.SerializeToString())) == changed
 
 
+def test_networks_with_other_floats_are_left_as_they_are() -> None:
+    model = attention()
+    for value in model.graph.input:
+        value.type.tensor_type.elem_type = TensorProto.FLOAT16
+    before = model.SerializeToString()
+    assert computed_masks(model).SerializeToString() == before
+
+
 def test_the_masks_numbers_stay() -> None:
     given = arrays()
     given[3][..., 0] = np.finfo("float32").min
