@@ -97,11 +97,11 @@ def _rows(network: str, dtype: str, device: str, backends: Sequence[str] = ()) -
     run = (*_PYTHON, "benchmarks.gpu", "--state", "{state}/state", "--device", device, "--networks", network)
     one = (*run, "--dtypes", dtype, "--batches", "1", "--no-evolution", *backends)
     name = f"{network}-{dtype}"
-    tune, race = (*one, "--kinds", "tune", "--budget", "260"), (*one, "--kinds", "rescue", "race", "--budget", "270")
-    found = [Task(f"tune-{name}", tune, 270, 60, chosen=True), Task(f"race-{name}", race, 280, 60, chosen=True)]
+    tune, race = (*one, "--kinds", "tune", "--budget", "230"), (*one, "--kinds", "rescue", "race", "--budget", "255")
+    found = [Task(f"tune-{name}", tune, 240, 60, chosen=True), Task(f"race-{name}", race, 265, 60, chosen=True)]
     if device == "cuda":
         timeline = (*_PYTHON, "benchmarks.gpu.timeline", "--state", "{state}/state")
-        found.append(Task(f"timeline-{name}", (*timeline, "--network", network, "--dtype", dtype), 150, 30))
+        found.append(Task(f"timeline-{name}", (*timeline, "--network", network, "--dtype", dtype), 60, 30))
     return found
 
 
