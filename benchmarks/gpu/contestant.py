@@ -83,21 +83,18 @@ def contestant(asked: Load) -> Generator[Loaded | Timed | None, Any, None]:
     """Answer None when all is prepared that needs no device; `Loaded` to the next message, which grants the device to
     this contestant alone; then `Timed` to each number of runs. For `benchmarks.gpu.isolated`.
     """
-    from benchmarks.workloads import build, random_inputs
-
     if asked.torch:
         import benchmarks.onnx_torch  # noqa: F401  (imports PyTorch)
     else:
         import collage.runtime  # noqa: F401
-    model = build(asked.network, dtype=asked.dtype, batch=asked.batch)
-    inputs = list(random_inputs(model, seed=asked.seed).values())
+    model, inputs = network_of(asked)
     yield None
     begin = time.monotonic()
     if asked.name == REFERENCE:
         exact = peers.reference(model, inputs, asked.device)
         yield Loaded(tuple(exact), time.monotonic() - begin)
         return
-    run = runner_on(asked, model, inputs)
+    run = runner(asked, model, inputs)
     if asked.torch:
         outputs, versions = tuple(t.cpu().numpy() for t in run()), peers.versions()
         clock: _Clock = _TorchClock() if asked.device == "cuda" else _Clock()
@@ -109,16 +106,16 @@ def contestant(asked: Load) -> Generator[Loaded | Timed | None, Any, None]:
         runs = yield _turn(run, clock, runs)
 
 
-def runner(asked: Load) -> Callable[[], Any]:
-    """What runs the network once, compiled and warm, on inputs that are on the device."""
+def network_of(asked: Load) -> tuple[Any, list[np.ndarray]]:
+    """The network in ONNX, and its inputs."""
     from benchmarks.workloads import build, random_inputs
 
     model = build(asked.network, dtype=asked.dtype, batch=asked.batch)
-    return runner_on(asked, model, list(random_inputs(model, seed=asked.seed).values()))
+    return model, list(random_inputs(model, seed=asked.seed).values())
 
 
-def runner_on(asked: Load, model: Any, inputs: Sequence[np.ndarray]) -> Callable[[], Any]:
-    """The same on these inputs; `model` is in ONNX."""
+def runner(asked: Load, model: Any, inputs: Sequence[np.ndarray]) -> Callable[[], Any]:
+    """What runs the network once, compiled and warm, on inputs that are on the device."""
     if asked.torch:
         return peers.peer(asked.name, model, inputs, asked.device, asked.precision)
     return _compiled(asked, inputs)

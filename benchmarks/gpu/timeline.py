@@ -14,13 +14,12 @@ import argparse
 import json
 import os
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
-from benchmarks.gpu.contestant import Load, runner
+from benchmarks.gpu.contestant import Load, network_of, runner
 from benchmarks.gpu.isolated import Isolated
 from benchmarks.gpu.peers import PEERS
 
@@ -59,15 +58,15 @@ def kernels_of(spans: Sequence[tuple[str, float, float]], calls: int) -> list[Ke
     ----------
     spans
         Name, begin and end of each run, microseconds. Idle time counts from the end of what ran before, whatever that
-        was, but not across calls: the first run of each call, where more than all of it would be idle, has none.
+        was, but not across calls: where a tenth of a call and more would be idle, a call begins.
     """
     runs: dict[str, list[tuple[float, float]]] = {}
     ordered = sorted(spans, key=lambda span: span[1])
-    longest = (ordered[-1][2] - ordered[0][1]) / calls if ordered else 0.0
+    call = (ordered[-1][2] - ordered[0][1]) / calls if ordered else 0.0
     before = ordered[0][1] if ordered else 0.0
     for name, begin, end in ordered:
         idle = max(0.0, begin - before)
-        runs.setdefault(name, []).append((end - begin, idle if idle < 0.1 * longest else 0.0))
+        runs.setdefault(name, []).append((end - begin, idle if idle < 0.1 * call else 0.0))
         before = max(before, end)
     found = []
     for name, of_it in runs.items():
@@ -76,12 +75,12 @@ def kernels_of(spans: Sequence[tuple[str, float, float]], calls: int) -> list[Ke
     return sorted(found, key=lambda kernel: -kernel.share_us)
 
 
-def watched(asked: Load) -> Generator[list[tuple[str, float, float]], Any, None]:
+def watched(asked: Load) -> list[tuple[str, float, float]]:
     """The spans of some calls; for `benchmarks.gpu.isolated`."""
     import torch
     from torch.profiler import ProfilerActivity, profile
 
-    run = runner(asked)
+    run = runner(asked, *network_of(asked))
     for _ in range(_WARM_CALLS):
         run()
     torch.cuda.synchronize()
@@ -90,7 +89,7 @@ def watched(asked: Load) -> Generator[list[tuple[str, float, float]], Any, None]
             run()
         torch.cuda.synchronize()
     found = [event for event in recorded.events() if event.device_type == torch.autograd.DeviceType.CUDA]
-    yield [(event.name, float(event.time_range.start), float(event.time_range.end)) for event in found]
+    return [(event.name, float(event.time_range.start), float(event.time_range.end)) for event in found]
 
 
 def main() -> None:

@@ -41,9 +41,11 @@ def attention(form: str = "given", quantised: bool = False) -> onnx.ModelProto:
         constants[zero] = np.asarray(0, np.int8 if signed else np.uint8)
         return emit("DequantizeLinear", emit("QuantizeLinear", name, scale, zero), scale, zero)
 
-    mask = {"given": lambda: "mask", "reshaped": lambda: emit("Reshape", "mask", "four")}.get(
-        form, lambda: emit("Mul", "mask", "eighth")
-    )()
+    mask = "mask"
+    if form == "reshaped":
+        mask = emit("Reshape", mask, "four")
+    elif form == "computed":
+        mask = emit("Mul", mask, "eighth")
     value = "q"
     for _ in range(LAYERS):
         product = emit("MatMul", narrow(value, 4.5), emit("Transpose", narrow("k", 4.5), perm=[0, 1, 3, 2]))
