@@ -23,7 +23,7 @@ from collage.confirm.contest import Contest
 from collage.confirm.starters import is_hopeless
 from collage.graph.candidates import HOST, CandidatePartition, CandidateSet
 from collage.search import Partitioning, Searcher, SearchProblem
-from collage.search.frontier import Frontier, FrontierPoint, frontier
+from collage.search.frontier import Closing, Frontier, FrontierPoint, frontier
 from collage.search.phase import Searched, single_backend_baselines
 
 #: How often it is turned, at most.
@@ -39,8 +39,10 @@ _FIRST = 0.02
 _FURTHER = 4.0
 #: The error of a result that is zero: what errs more is of no use.
 _MOST = 1.0
-#: Budgets of the frontier, relative to where the dial stands.
+#: Budgets of the frontier, relative to where the dial stands; the gap is closed within the last one.
 _SHARES = (0.25, 0.5, 1.0)
+#: A gap that is left, which no race of plans could tell, and seconds that may be spent on closing it in each turn.
+_TOLERANCE, _CLOSING_S = 0.01, 15.0
 
 
 @dataclass(frozen=True)
@@ -192,6 +194,7 @@ class Dial:
                 partial(self._squared, self.grant.errors),
                 [wanted * share for share in _SHARES],
                 self.backends,
+                closing=Closing((wanted,), _TOLERANCE, _CLOSING_S),
                 budget_s=self.problem.budget_s,
             )
         self.frontier = found.with_points(self.frontier.points)  # bounds are of the present candidates

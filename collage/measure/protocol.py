@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from collage.runtime.device_info import DeviceInfo, is_host
@@ -19,7 +19,7 @@ class Protocol:
         as in a network where weights stream from memory and the producer has just written its result; "hot" repeats
         without that.
     warmup
-        Rounds that are not counted.
+        Rounds that are not counted; on the host without emptying the caches, which takes longer than most candidates.
     min_samples, max_samples
         Of every candidate that is not stopped early.
     relative
@@ -51,6 +51,11 @@ class Protocol:
         """For keys and records."""
         return asdict(self)
 
+    @property
+    def warming(self) -> Protocol:
+        """How rounds are run that are not counted."""
+        return replace(self, weights="hot")
+
 
 @dataclass(frozen=True)
 class DeviceProtocol(Protocol):
@@ -79,6 +84,11 @@ class DeviceProtocol(Protocol):
     batch_limit: int = 8
     evict_bytes: int = 256 << 20
     version: int = 5
+
+    @property
+    def warming(self) -> Protocol:
+        """The same: what is replayed was captured for it."""
+        return self
 
 
 @dataclass(frozen=True)

@@ -177,8 +177,9 @@ def sample(
         shift = round_number % len(turns)  # the order rotates between rounds
         for i in turns[shift:] + turns[:shift]:
             emit(Begin(i, "timing"))
-            seconds = artifacts[i].time_once(protocol, threads)
-            if round_number >= protocol.warmup:
+            counts = round_number >= protocol.warmup
+            seconds = artifacts[i].time_once(protocol if counts else protocol.warming, threads)
+            if counts:
                 sampled[i].samples.append(seconds)
         round_number += 1
         for i, reason in _done(sampled, turns, protocol, time.monotonic() - started).items():

@@ -22,7 +22,7 @@ from searchers.cover_search.crossings import partitions_of
 from searchers.cover_search.layered_search import CHECK_EVERY, Budget, LayeredSearch, Outcome
 from searchers.cover_search.moves import Moves, with_weights
 from searchers.cover_search.open_partitions import Open, Row
-from searchers.cover_search.partial_covers import START, State
+from searchers.cover_search.partial_covers import START, Opened, State
 
 #: (value without the price of what is used, used, open partitions, state)
 _Label = tuple[int, int, Open, State]
@@ -97,14 +97,16 @@ class LabelSearch(LayeredSearch):
                 labels.sort(key=lambda label: label[3][4])
                 cut = labels[width][3][4] if cut is None else min(cut, labels[width][3][4])
                 del labels[width:]
-            for done, (_, used, _, state) in enumerate(labels):
+            opened: dict[tuple[int, Open], Opened] = {}
+            for done, (_, used, open_, state) in enumerate(labels):
                 if done % CHECK_EVERY == 0 and self._budget.spent:
                     left = [label[3][4] for label in labels[done:]]
                     left.extend(state[4] for later in layers for state in later.values())
                     return covers.bound + min(left if cut is None else [*left, cut])
                 self._budget.states -= 1
                 self._expanded += 1
-                for step in covers.steps(position, state, limit, rank_limit):
+                known_moves = opened.setdefault((state[1], open_), {})
+                for step in covers.steps(position, state, limit, rank_limit, known_moves):
                     after, reached, covered, then, _, move = step
                     uses = used + move.used
                     if uses + self._least_left(after, covered) > most:

@@ -31,6 +31,9 @@ Pending = Mapping[int, int]
 State = tuple[int, int, Open, Any, int, Pending]
 #: (position, value, covered beyond it, open partitions, rank, move that led there)
 Step = tuple[int, int, int, Open, int, Move]
+#: By candidate: what a move costs in transitions, and its step (position, covered beyond it, open partitions); None
+#: where it closes a cycle.
+Opened = dict[int, tuple[int, int, int, Open] | None]
 #: Of a move: its slack, its charges for nodes before its first, and (bit, position, charge) for each node after that.
 _Charges = tuple[int, int, tuple[tuple[int, int, int], ...]]
 
@@ -77,34 +80,48 @@ class PartialCovers:
                 early = sum([charge for q, charge in charges if q < first])
                 self._charges[move.candidate] = potentials.slack[move.candidate], early, tuple(later)
 
-    def steps(self, position: int, state: State, limit: float, rank_limit: float) -> Iterator[Step]:
-        """What one more move leads to, of a value below `limit` and a rank below `rank_limit`."""
+    def steps(
+        self, position: int, state: State, limit: float, rank_limit: float, opened: Opened | None = None
+    ) -> Iterator[Step]:
+        """What one more move leads to, of a value below `limit` and a rank below `rank_limit`.
+
+        `opened` is filled, for further states of the same nodes and open partitions.
+        """
         value, ahead, open_, _, _, _ = state
+        opened = {} if opened is None else opened
         for move in self._moves[position]:
-            weight, nodes, above = move.weight, move.nodes, move.above
-            reached = value + weight
+            nodes = move.nodes
+            reached = value + move.weight
             if reached >= limit:
                 return  # moves are sorted by weight
             if ahead & nodes:
                 continue
-            covered = ahead | nodes
-            then: Open = ()
-            paid = 0
-            if open_ or self._tracking or above & ~covered:
-                added = self._partitions.add(open_, covered, move)
-                if added is None:
-                    continue
-                paid, then = added
-                reached += paid
-                if paid and reached >= limit:
-                    continue
-            rank = self._rank(position, state, move, paid) if self._charges else reached
-            if rank >= rank_limit:
+            if move.candidate not in opened:
+                opened[move.candidate] = self._opened(position, ahead | nodes, open_, move)
+            found = opened[move.candidate]
+            if found is None:
                 continue
-            steps = (covered ^ (covered + 1)).bit_length() - 1  # the ones at the low end
-            if then:
-                then = shifted(then, steps, self._first_edge[position + steps] - self._first_edge[position])
-            yield position + steps, reached, covered >> steps, then, rank, move
+            paid, after, covered, then = found
+            reached += paid
+            if paid and reached >= limit:
+                continue
+            rank = self._rank(position, state, move, paid) if self._charges else reached
+            if rank < rank_limit:
+                yield after, reached, covered, then, rank, move
+
+    def _opened(self, position: int, covered: int, open_: Open, move: Move) -> tuple[int, int, int, Open] | None:
+        """What a move leads to; `covered` includes its nodes."""
+        paid = 0
+        then: Open = ()
+        if open_ or self._tracking or move.above & ~covered:
+            added = self._partitions.add(open_, covered, move)
+            if added is None:
+                return None
+            paid, then = added
+        steps = (covered ^ (covered + 1)).bit_length() - 1  # the ones at the low end
+        if then:
+            then = shifted(then, steps, self._first_edge[position + steps] - self._first_edge[position])
+        return paid, position + steps, covered >> steps, then
 
     def state(self, position: int, before: State, step: Step) -> State:
         """Where a step leads that was taken from `before` at `position`."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from collage import plugins
 from collage.search.frontier.hull import COSTINGS, Hull
@@ -19,7 +19,32 @@ from collage.search.searcher import Searcher
 _CLOSED = 1e-9
 
 
-def close_gaps(searcher: Searcher, hull: Hull, limits: Sequence[float], time_left: Callable[[], float]) -> None:
+@dataclass(frozen=True)
+class Closing:
+    """Which gaps are closed, and how far.
+
+    Attributes
+    ----------
+    max_errors
+        The budgets; None is all that the frontier is asked for. Of the others the hull is known.
+    tolerance
+        A gap, relatively, that is left.
+    seconds
+        That the searches may take, with what they cost of candidates; None for no limit of their own.
+    """
+
+    max_errors: tuple[float, ...] | None = None
+    tolerance: float = 0.0
+    seconds: float | None = None
+
+
+#: All gaps, to the end.
+ALL_GAPS = Closing()
+
+
+def close_gaps(
+    searcher: Searcher, hull: Hull, limits: Sequence[float], time_left: Callable[[], float], tolerance: float = 0.0
+) -> None:
     """Search the fastest covers within each limit, as far as time allows, and take notice of what that proves.
 
     Parameters
@@ -32,6 +57,8 @@ def close_gaps(searcher: Searcher, hull: Hull, limits: Sequence[float], time_lef
         Squared errors.
     time_left
         Seconds for all; the limits that are still to come share it equally.
+    tolerance
+        A gap, relatively, that is left.
     """
     for i, squared_error in enumerate(limits):
         share = time_left() / (len(limits) - i)
@@ -42,7 +69,7 @@ def close_gaps(searcher: Searcher, hull: Hull, limits: Sequence[float], time_lef
             below = math.inf if best is None or not best.partitioning.cost.is_finite else best.seconds
             problem = hull.least_problem
             seconds = min(problem.time_left, time_left() - ends if math.isfinite(share) else math.inf)
-            if bound >= below * (1.0 - _CLOSED) or seconds <= 0:
+            if bound * (1.0 + tolerance) >= below * (1.0 - _CLOSED) or seconds <= 0:
                 break
             posed = replace(problem, started=time.monotonic(), budget_s=None if math.isinf(seconds) else seconds)
             limit = Limit(hull.errors.of, squared_error, found.price(squared_error), below)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from collage.backends.base import Backend
 from collage.search.frontier.costs import SquaredError, SquaredErrors
-from collage.search.frontier.gaps import close_gaps
+from collage.search.frontier.gaps import ALL_GAPS, Closing, close_gaps
 from collage.search.frontier.hull import Hull
 from collage.search.frontier.points import Frontier, allowed
 from collage.search.problem import SearchProblem
@@ -26,6 +26,7 @@ def frontier(
     max_errors: Sequence[float],
     backends: Mapping[str, Backend],
     *,
+    closing: Closing = ALL_GAPS,
     budget_s: float | None = None,
 ) -> Frontier:
     """The least-latency covers within error budgets, and lower bounds of all others.
@@ -42,6 +43,8 @@ def frontier(
         The budgets: bounds on the square root of the sum.
     backends
         Name -> backend, for joining neighbouring partitions (`collage.search.coalescing`); none joins nothing.
+    closing
+        Within which of the budgets covers between the corners of the hull are searched, and how long.
     budget_s
         Seconds for all, without the time that costs take; None for what the searcher allows itself. The fastest cover
         and one of least error are searched in any case.
@@ -54,11 +57,7 @@ def frontier(
         A budget is negative or not a number, or a squared error is negative.
     """
     limits = sorted({allowed(max_error) for max_error in max_errors})
-    started = time.monotonic()
-
-    def time_left() -> float:
-        return math.inf if budget_s is None else budget_s - (time.monotonic() - started)
-
+    time_left = _clock(budget_s)
     hull = Hull(searcher, problem, SquaredErrors(squared_error), backends, time_left)
     hull.approach_all(limits)
     hull.start_proof()  # of candidates that still became more, nothing is proven
@@ -66,8 +65,16 @@ def frontier(
         hull.approach_all(limits)
         if hull.is_fresh:
             break
-    close_gaps(searcher, hull, limits, time_left)
+    closed = limits if closing.max_errors is None else sorted({allowed(max_error) for max_error in closing.max_errors})
+    own = _clock(closing.seconds)
+    close_gaps(searcher, hull, closed, lambda: min(time_left(), own()), closing.tolerance)
     found = hull.frontier
     fastest = found.bound(math.inf)
     points = [replace(p, partitioning=replace(p.partitioning, lower_bound=fastest)) for p in found.points]
     return replace(found, points=tuple(points))
+
+
+def _clock(seconds: float | None) -> Callable[[], float]:
+    """What is left of so many seconds from now; infinity for None."""
+    ends = math.inf if seconds is None else time.monotonic() + seconds
+    return lambda: ends - time.monotonic()

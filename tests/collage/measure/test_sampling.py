@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from collage.measure.protocol import Protocol
+from collage.measure.protocol import DeviceProtocol, Protocol
 from collage.measure.worker import SLOW, sample
 
 PROTOCOL = Protocol(time_limit_s=1000.0)
@@ -41,6 +41,26 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> None:
 def _counts(*rivals: Rival) -> list[tuple[int, str]]:
     found = sample(dict(enumerate(rivals)), {}, PROTOCOL, 1, lambda event: None)  # type: ignore[arg-type]
     return [(len(found[i].samples), found[i].reason) for i in range(len(rivals))]
+
+
+class Watched(Rival):
+    """Remembers how it was run."""
+
+    def __init__(self) -> None:
+        super().__init__(1.0, 0.5, 0)
+        self.weights: list[str] = []
+
+    def time_once(self, protocol: Protocol, threads: int) -> float:
+        self.weights.append(protocol.weights)
+        return super().time_once(protocol, threads)
+
+
+@pytest.mark.usefixtures("clock")
+@pytest.mark.parametrize(("protocol", "warming"), [(PROTOCOL, "hot"), (DeviceProtocol(time_limit_s=1000.0), "cold")])
+def test_caches_of_the_host_are_emptied_for_samples_that_count(protocol: Protocol, warming: str) -> None:
+    watched = Watched()
+    found = sample({0: watched}, {}, protocol, 1, lambda event: None)[0]  # type: ignore[dict-item]
+    assert watched.weights == [warming] * protocol.warmup + ["cold"] * len(found.samples)
 
 
 @pytest.mark.usefixtures("clock")
