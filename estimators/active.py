@@ -9,6 +9,9 @@ with the reason "predicted", are returned in two cases: the budget is spent, or 
 reason then says so. Workloads that the model knows nothing of are measured whatever the budget. If a searcher asks for
 everything at once, its first workloads are measured, as far as the budget goes.
 
+What the model knows in float32 only is predicted from that, if it is the pattern of a library in lower precision
+(`estimators.float32_twins`).
+
 A model of another machine is wrong by a level, and its intervals are too narrow. So it is adapted first, by a few
 measurements of the network's own workloads (`CostModel.adapted`), which count as any other. If that machine is not near
 (`estimators.cost_model.shipped`), the model errs in more than a level, and the budget is larger.
@@ -37,6 +40,7 @@ from estimators.cached import CachedEstimator
 from estimators.cost_model.model import CostModel
 from estimators.cost_model.names import model_name
 from estimators.cost_model.shipped import is_near, related
+from estimators.float32_twins import Float32Twins
 from estimators.learned import LearnedEstimator, NothingKnown
 from estimators.measured import MeasuredEstimator
 
@@ -165,11 +169,12 @@ class ActiveEstimator(CostEstimator):
         self.budget_.offered.update(_key(w) for w in workloads if _key(w) not in known)
         if "learned_" not in vars(self):
             self.learned_ = self._adapted(workloads)
-            known = self._known(workloads)
-        widening = self.widening * (_WIDER if self.budget_.adapted else 1.0)
+        self._learn_ratios(workloads)
+        known = self._known(workloads)
         predicted = iter(self._predicted([w for w in workloads if _key(w) not in known]))
         return [
-            _around(known[_key(w)], 0.0) if _key(w) in known else _around(next(predicted), widening) for w in workloads
+            _around(known[_key(w)], 0.0) if _key(w) in known else _around(next(predicted), self._widening(w))
+            for w in workloads
         ]
 
     def estimate(self, workloads: Sequence[Workload]) -> list[Cost]:
@@ -191,6 +196,10 @@ class ActiveEstimator(CostEstimator):
         costs.update((key, self._explained(key, cost)) for (key, _), cost in predicted)
         return [costs[_key(w)] for w in workloads]
 
+    def _widening(self, workload: Workload) -> float:
+        """Of an interval; a ratio to float32 was learned here, and is not widened for another machine's sake."""
+        return self.widening * (_WIDER if self.budget_.adapted and not self._twins.knows(workload) else 1.0)
+
     def _explained(self, key: _Key, predicted: Cost) -> Cost:
         """A prediction with what was in the way of measuring."""
         prevented = self.budget_.prevented.get(key)
@@ -211,7 +220,7 @@ class ActiveEstimator(CostEstimator):
             f"{len(self.budget_.prevented)} costs are predicted that could not be measured; of the first: {reason}"
             for reason in reasons[:1]
         ]
-        return [*adapted, *predicted, *prevented, *self.measurer_.notes(workloads)]
+        return [*adapted, *predicted, *self._twins.notes(), *prevented, *self.measurer_.notes(workloads)]
 
     @cached_property
     def budget_(self) -> Budget:
@@ -220,6 +229,10 @@ class ActiveEstimator(CostEstimator):
     @cached_property
     def learned_(self) -> LearnedEstimator:
         return LearnedEstimator(self.model, fallback=NothingKnown(), device=self.device)
+
+    @cached_property
+    def _twins(self) -> Float32Twins:
+        return Float32Twins(self.learned_.model_)
 
     @cached_property
     def _unrecorded(self) -> set[_Key]:
@@ -241,18 +254,27 @@ class ActiveEstimator(CostEstimator):
         fingerprint, described = learned.foreign_
         known_threads = model.training_.get("threads", [])
         state.far = not is_near(model.device_info_, known_threads, described, workloads[0].threads)
-        chosen = {_key(w): w for w in calibration_set(model, workloads)}
+        finite = self._measured_first(calibration_set(model, workloads))
+        if len(finite) < LEAST_CALIBRATION:
+            return learned
+        state.adapted = True
+        return LearnedEstimator(model.adapted(finite, fingerprint, described), NothingKnown(), fingerprint)
+
+    def _learn_ratios(self, workloads: Sequence[Workload]) -> None:
+        """Measure a few patterns of lower precision, from which the others are predicted."""
+        for chosen in self._twins.to_measure(workloads).values():
+            self._twins.learn(self._measured_first(chosen))
+
+    def _measured_first(self, workloads: Sequence[Workload]) -> dict[Workload, Cost]:
+        """Finite costs of these, measured now as far as the budget goes."""
+        state, chosen = self.budget_, {_key(w): w for w in workloads}
         known = self._known(list(chosen.values()))
         room = max(0, int(min(self._limit() - sum(state.measures.values()), len(chosen))))
         missing = dict([(key, w) for key, w in chosen.items() if key not in known][:room])
         state.measures.update(dict.fromkeys(missing, True))
         known.update(self._measure(missing))
         finite = {w: known[key] for key, w in chosen.items() if key in known and known[key].seconds > 0}
-        finite = {w: cost for w, cost in finite.items() if cost.is_finite}
-        if len(finite) < LEAST_CALIBRATION:
-            return learned
-        state.adapted = True
-        return LearnedEstimator(model.adapted(finite, fingerprint, described), NothingKnown(), fingerprint)
+        return {w: cost for w, cost in finite.items() if cost.is_finite}
 
     def _measure(self, chosen: Mapping[_Key, Workload]) -> dict[_Key, Cost]:
         if not chosen:
@@ -305,9 +327,14 @@ class ActiveEstimator(CostEstimator):
         return MeasuredEstimator(self.records, self.protocol, reporter=self.reporter, workers=self.workers)
 
     def _predicted(self, workloads: Sequence[Workload]) -> list[Cost]:
-        missing = {key: w for w in workloads if (key := _key(w)) not in self._predictions}
+        known = self._predictions
+        missing = {key: w for w in workloads if (key := _key(w)) not in known or known[key].is_unknown}
         if missing:
-            self._predictions.update(zip(missing, self.learned_.estimate(list(missing.values())), strict=True))
+            costs = self.learned_.estimate(list(missing.values()))
+            twins = self._twins.predict(list(missing.values()))
+            self._predictions.update(
+                (key, twin if cost.is_unknown else cost) for key, cost, twin in zip(missing, costs, twins, strict=True)
+            )
         return [self._predictions[_key(w)] for w in workloads]
 
 

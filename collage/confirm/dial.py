@@ -18,10 +18,12 @@ from collage.accuracy.budget import ErrorBudget, Verdict
 from collage.accuracy.grant import Grant
 from collage.accuracy.levels import int8_levels
 from collage.accuracy.table import ErrorTable
+from collage.annotations.precision import INT8
 from collage.backends.base import Backend
 from collage.confirm.contest import Contest
 from collage.confirm.starters import is_hopeless
 from collage.graph.candidates import HOST, CandidatePartition, CandidateSet
+from collage.graph.index_set import IndexSet
 from collage.search import Partitioning, Searcher, SearchProblem
 from collage.search.frontier import Closing, Frontier, FrontierPoint, frontier
 from collage.search.phase import Searched, single_backend_baselines
@@ -129,19 +131,21 @@ class Dial:
             wanted = self._next(wanted, attempt, kept, lost)
 
     def judge_engines(self, contest: Contest) -> list[Attempt]:
-        """Judge placements on one engine: each that computes in less precision, as it is, and the fastest one whose
-        predicted error kept the budget; those that keep it.
+        """Judge placements on one engine: each that computes in less precision, as it is; each with as much in eight
+        bits as was offered; and the fastest one whose predicted error kept the budget. Those that keep it.
 
         Sums of costs err more between a mixture and an engine that runs the whole network than between mixtures, so
-        both race, as they do in float32.
+        both race, as they do in float32. Levels of eight bits of the same engine differ by less than their costs are
+        off, and the one with most is what tools that quantise whole networks make.
         """
         least = min((a.point.seconds for a in self.attempts if a.keeps), default=math.inf)
         kept = max((a.point.error for a in self.attempts if a.keeps), default=0.0)
         own = [point for name in self._covers if (point := self._on_engine(name, _MOST, as_it_is=True))]
+        full = [point for name in self._covers if (point := self._in_eight_bits(name))]
         mixed = [point for name in self._covers if kept > 0.0 and (point := self._on_engine(name, kept))]
         fastest = sorted(mixed, key=lambda point: point.seconds)[:1]
         found = []
-        for point in (*own, *fastest):
+        for point in (*own, *full, *fastest):
             if not self._was_judged(point) and not is_hopeless(point.seconds, least):
                 found.append(self._judge(point, contest))
         return [attempt for attempt in found if attempt.keeps]
@@ -179,6 +183,24 @@ class Dial:
         errors = self.grant.errors.finite() if as_it_is else self.grant.errors
         point = frontier(self.searcher, problem, partial(self._squared, errors), [max_error], {}).best(max_error)
         return point if point is not None and point.error > 0.0 else None
+
+    def _in_eight_bits(self, name: str) -> FrontierPoint | None:
+        """A backend alone, with the level of most products that was offered of each partition; None where there is
+        none, or where no more than its predicted error broke the budget.
+        """
+        cover = self._alone.get(f"{name} alone")
+        levels: dict[tuple[str, IndexSet], CandidatePartition] = {}
+        for candidate in self.problem.candidates:
+            place = candidate.backend, candidate.sub_graph.inside
+            if _int8_count(candidate) > (_int8_count(levels[place]) if place in levels else 0):
+                levels[place] = candidate
+        if cover is None or not any((c.backend, c.sub_graph.inside) in levels for c in cover.candidates):
+            return None
+        chosen = [levels.get((c.backend, c.sub_graph.inside), c) for c in cover.candidates]
+        squared = math.fsum(self._squared(self.grant.errors, c) for c in chosen)
+        point = FrontierPoint(self.problem.partitioning(chosen), squared)
+        broke = min((a.point.error for a in self.attempts if not a.keeps), default=_MOST)
+        return point if point.partitioning.cost.is_finite and point.error < broke else None
 
     def offer(self, wanted: float) -> None:
         """Search for placements up to a predicted error, with levels of eight bits around it."""
@@ -230,6 +252,10 @@ class Dial:
         if math.isinf(lost):
             return None
         return math.sqrt(kept * lost) if kept else lost / 2
+
+
+def _int8_count(candidate: CandidatePartition) -> int:
+    return sum(len(nodes) for label, nodes in candidate.composites if label == INT8)
 
 
 def _large_partitions(

@@ -74,6 +74,16 @@ def residual(x: Any) -> Any:
     return conv(third, seed=13)
 
 
+def averaged(x: Any) -> Any:
+    return op.mean(nn.relu(conv(x)), [2, 3])
+
+
+def averaged_sum(x: Any) -> Any:
+    first = nn.relu(conv(x))
+    branch = conv(nn.relu(conv(first, seed=3)), seed=5)
+    return nn.adaptive_avg_pool2d(nn.relu(op.add(branch, first)), (1, 1))
+
+
 def decoder(x: Any) -> Any:
     """Transposed convolutions with biases, as a generator has them, the first one of data below zero, too."""
 
@@ -112,6 +122,8 @@ NETWORKS: Mapping[str, Callable[[Any], Any]] = {
     "joined": joined,
     "cut": cut,
     "residual": residual,
+    "averaged": averaged,
+    "averaged_sum": averaged_sum,
     "decoder": decoder,
 }
 

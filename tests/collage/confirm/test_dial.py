@@ -14,12 +14,13 @@ import pytest
 from collage.accuracy.budget import Budget, ErrorBudget, MetricBudget, Verdict
 from collage.accuracy.grant import Grant
 from collage.accuracy.table import ErrorTable
-from collage.annotations.precision import BF16
+from collage.annotations.precision import BF16, INT8
 from collage.backends.base import Availability, Backend
 from collage.confirm.contest import Contest
 from collage.confirm.dial import Dial
 from collage.cost.cost import Cost
 from collage.graph.candidates import CandidatePartition, CandidateSet
+from collage.graph.index_set import IndexSet
 from collage.rules import PartitionRule, graph_rule
 from collage.search import CostTable, SearchProblem
 from collage.search.phase import Searched
@@ -128,6 +129,28 @@ def test_an_engine_is_judged_where_an_operator_cannot_be_measured_alone() -> Non
     assert not any("engine" in seen for seen in judge.judged)
     (found,) = tuned.judge_engines(cast(Contest, judge))
     assert shape(found.point.partitioning) == {("engine", (0, 1, 2))} and found.keeps
+
+
+def test_an_engine_is_judged_with_as_much_in_eight_bits_as_was_offered() -> None:
+    """The level of two nodes was measured to be the fastest by accident."""
+    judge, tuned = Judge((0.0, 0.01, 0.02, 0.03), engine=0.03), dial(0.7)
+    levels = [
+        replace(c, composites=((INT8, IndexSet(range(count))),))
+        for c in tuned.problem.candidates
+        if c.backend == "engine"
+        for count in (1, 2, 3)
+    ]
+    costs = dict(zip(levels, (0.69, 0.65, 0.66), strict=True))
+    before = tuned.problem.costs
+    table = CostTable(lambda asked: [Cost(costs[c]) if c in costs else before([c])[0] for c in asked])
+    tuned.problem = replace(
+        tuned.problem, candidates=CandidateSet([*tuned.problem.candidates, *levels]), cost_table=table
+    )
+    errors = dict.fromkeys(range(3), 1e-4)
+    tuned.grant = replace(tuned.grant, errors=ErrorTable({BF16: errors, INT8: errors}))
+    tuned.turn(cast(Contest, judge))
+    found = [attempt.point.partitioning.candidates for attempt in tuned.judge_engines(cast(Contest, judge))]
+    assert (levels[2],) in found
 
 
 def _metric(outputs: object, label: object) -> float:

@@ -7,6 +7,9 @@ and pools and reshapes run on bytes.
 A sum of residual blocks is in eight bits where both operands are quantised. OpenVINO computes it, and what comes after,
 together with the convolution before it then, and only then. ONNX Runtime computes a convolution in eight bits only
 where its result is quantised.
+
+What is averaged over space, and comes from such a convolution or sum, is quantised, too: a mean of many numbers is off
+by much less than one of them, and bytes are written instead of float32.
 """
 
 from __future__ import annotations
@@ -27,6 +30,9 @@ _SELECTING = frozenset((*(f"relax.nn.max_pool{n}d" for n in (1, 2, 3)), "relax.s
 _MOVING = _SELECTING | frozenset(
     f"relax.{name}"
     for name in ("reshape", "flatten", "nn.batch_flatten", "squeeze", "expand_dims", "permute_dims", "concat")
+)
+_AVERAGING = frozenset(
+    ("relax.mean", *(f"relax.nn.{name}{n}d" for name in ("avg_pool", "adaptive_avg_pool") for n in (1, 2, 3)))
 )
 _TRANSPOSED = frozenset(f"relax.nn.conv{n}d_transpose" for n in (1, 2, 3))
 
@@ -58,7 +64,7 @@ class Between:
     moved
         Those positions whose result is in eight bits because their operands are.
     results
-        Positions of what convolutions give, after bias and clamp, that nobody quantises, and that a library wants
+        Positions of what convolutions and sums give, after bias and clamp, that nobody quantises, and that is better
         quantised.
     """
 
@@ -100,7 +106,7 @@ def between(function: Any, labelled: Collection[int], ranges: Mapping[Any, Range
     ranges
         Of all variables.
     results
-        Whether the library wants what convolutions give in eight bits.
+        Whether the library wants all that convolutions give in eight bits, and not only what is averaged.
     """
     if not labelled:
         return Between({}, {}, ())
@@ -114,7 +120,7 @@ def between(function: Any, labelled: Collection[int], ranges: Mapping[Any, Range
         wanted = None if position in operands else flow.wanted(position, operands)
         if wanted is not None:
             operands[position], moved[position] = {0: wanted}, wanted
-    return Between(operands, moved, flow.results(operands) if results else ())
+    return Between(operands, moved, flow.results(operands, every=results))
 
 
 class _Flow:
@@ -167,21 +173,33 @@ class _Flow:
             return None
         return wanted
 
-    def results(self, operands: Mapping[int, Mapping[int, Bytes]]) -> set[int]:
-        """Positions of what convolutions in eight bits give, after bias and clamp, that nobody quantises."""
+    def results(self, operands: Mapping[int, Mapping[int, Bytes]], every: bool) -> set[int]:
+        """Positions of what convolutions in eight bits give, after bias and clamp, that nobody quantises; of those that
+        are averaged only, and of sums in eight bits, too, unless `every` convolution is meant.
+        """
         found: set[int] = set()
         for position in self._labelled:
-            if not _operator(self.bindings[position].value).startswith("relax.nn.conv"):
+            call = self.bindings[position].value
+            averages = is_sum(call) or not every
+            if not _operator(call).startswith("relax.nn.conv") and not is_sum(call):
                 continue
             end = position
             while len(after := self._readers.get(self.bindings[end].var, [])) == 1 and after[0][0] >= 0:
                 if not _ends(self.bindings[after[0][0]].value):
                     break
                 end = after[0][0]
+            if averages and not self._is_averaged(after):
+                continue
             read = any(index in operands.get(reader, {}) for reader, index in after)
             if not read and (not self._calibrated or _is_known(self.range(self.bindings[end].var))):
                 found.add(end)
         return found
+
+    def _is_averaged(self, readers: Sequence[tuple[int, int]]) -> bool:
+        """Whether all that read a value average it over space."""
+        return bool(readers) and all(
+            position >= 0 and _operator(self.bindings[position].value) in _AVERAGING for position, _ in readers
+        )
 
 
 def _variables(expr: Any) -> Sequence[Any]:

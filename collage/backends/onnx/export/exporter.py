@@ -65,7 +65,7 @@ def export_onnx(func: Any, mod: Any = None, name: str = "main", int8_results: bo
     name
         Of the ONNX graph.
     int8_results
-        Whether the library wants what convolutions give in eight bits
+        Whether the library wants all that convolutions give in eight bits
         (`collage.backends.onnx.export.between`).
 
     Raises
