@@ -85,6 +85,8 @@ class Dial:
         What was found so far.
     attempts
         What was judged, in this order.
+    notes
+        Of the search that found most.
     """
 
     def __init__(
@@ -102,6 +104,7 @@ class Dial:
         self.session = session
         self.frontier = Frontier()
         self.attempts: list[Attempt] = []
+        self.notes: tuple[str, ...] = ()
         self._alone = single_backend_baselines(problem, backends)
         self._covers = _large_partitions(self._alone, searched, backends)
         exact = (c for c in searched.problem.candidates if c.backend == HOST or not backends[c.backend].is_less_precise)
@@ -220,6 +223,7 @@ class Dial:
                 budget_s=self.problem.budget_s,
             )
         self.frontier = found.with_points(self.frontier.points)  # bounds are of the present candidates
+        self.notes = found.points[-1].partitioning.notes if found.points else self.notes
 
     def _squared(self, errors: ErrorTable, candidate: CandidatePartition) -> float:
         if candidate.backend == HOST:

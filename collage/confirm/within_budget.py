@@ -111,7 +111,7 @@ def _confirm_within(
         shipped=best.point.partitioning if shipped is not None else raced.get(choice),
         searched=best.point.partitioning,
         problem=dial.problem,
-        notes=best.point.partitioning.notes,
+        notes=dial.notes,
         confirmation=msgspec.structs.replace(confirmation, contestants=(*confirmation.contestants, *without.values())),
     )
     return decision, _within(dial, shipped)

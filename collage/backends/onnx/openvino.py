@@ -21,6 +21,7 @@ from collage.backends.onnx.export import export_onnx, unsupported_reason
 from collage.backends.onnx.export.conversion import DTYPES
 from collage.errors import CompiledModelError, last_line
 from collage.runtime import engines
+from collage.runtime.device_info import describe_device
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -65,6 +66,11 @@ class OpenVINOBackend(OnnxBackend):
     priority: ClassVar[int] = 10
     distribution: ClassVar[str] = "openvino"
     int8_every: ClassVar[bool] = True
+
+    @property
+    def int8_signed(self) -> bool:
+        """With AMX, which multiplies int8 by int8: SqueezeNet and MobileNetV2 take 8% more without."""
+        return "amx_int8" in describe_device("cpu").features
 
     def refusal(self, node: Any) -> str | None:
         return unsupported_by_openvino(node)

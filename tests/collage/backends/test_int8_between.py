@@ -7,14 +7,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import numpy_helper
 from relax_cases import Spec, module_of, random_inputs, run_tvm
 from tvm import relax
 from tvm.runtime import tensor
 
 from collage.accuracy.calibration import calibrated
 from collage.accuracy.levels import with_sums_between
-from collage.annotations.precision import INT8
+from collage.annotations.precision import INT8, UNKNOWN, Range, with_ranges
 from collage.backends.onnx.export import between
+from collage.backends.onnx.onnxruntime import ONNXRuntimeBackend
 from collage.backends.onnx.openvino import OpenVINOBackend
 from collage.compile.rewrite import partition_function
 from collage.graph.candidates import CandidatePartition
@@ -110,7 +112,7 @@ def test_products_of_two_data_are_in_eight_bits_where_openvino_computes_them_so(
     """All of attention is one layer of its own, which reads bytes."""
     case = Case(attention)
     layers = case.layers()
-    assert ("Subgraph", "i8", "u8") in layers, layers
+    assert ("Subgraph", "i8", "u8") in layers or ("Subgraph", "i8", "i8") in layers, layers
     assert [result for kind, _, result in layers if kind == "FullyConnected"] == ["i8", "i8", "i8", "f32"], layers
     found, (expected,) = case.run(), run_tvm(case.module, case.inputs)
     assert 1e-4 < np.linalg.norm(found - expected) / np.linalg.norm(expected) < 0.05
@@ -126,6 +128,29 @@ NETWORKS: Mapping[str, Callable[[Any], Any]] = {
     "averaged_sum": averaged_sum,
     "decoder": decoder,
 }
+
+
+class Signed(OpenVINOBackend):
+    """As on a processor with AMX."""
+
+    int8_signed = True  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize(
+    ("ends", "kind"),
+    [((-2.0, 2.6), "int8"), ((-1.0, 2.0), "int8"), ((-0.28, 6.0), "uint8"), ((0.0, 6.0), "uint8"), (UNKNOWN, "uint8")],
+)
+def test_data_that_reach_as_far_below_zero_are_int8_where_that_is_faster(ends: Range, kind: str) -> None:
+    module = relax.transform.Normalize()(relax.transform.CanonicalizeBindings()(module_of(conv, IMAGE)))
+    graph = read_graph(with_ranges(module, [ends, *(UNKNOWN for _ in range(2))]))
+    for backend, expected in ((Signed(), kind), (ONNXRuntimeBackend(), "uint8")):
+        candidate = CandidatePartition(
+            SubGraph(graph, graph.coverable), backend.name, ((INT8, backend.int8_nodes(graph, graph.coverable)),)
+        )
+        model = backend.export(partition_function(graph, candidate, backend, "part").function)
+        first = next(node for node in model.graph.node if node.op_type == "QuantizeLinear")
+        zero = next(value for value in model.graph.initializer if value.name == first.input[2])
+        assert numpy_helper.to_array(zero).dtype == expected
 
 
 class Case:

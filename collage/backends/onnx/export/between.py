@@ -34,6 +34,8 @@ _MOVING = _SELECTING | frozenset(
 _AVERAGING = frozenset(
     ("relax.mean", *(f"relax.nn.{name}{n}d" for name in ("avg_pool", "adaptive_avg_pool") for n in (1, 2, 3)))
 )
+#: Data reach about as far to one side of zero as to the other: int8 has a third less steps for them at most.
+_BALANCED = 0.5
 _TRANSPOSED = frozenset(f"relax.nn.conv{n}d_transpose" for n in (1, 2, 3))
 
 
@@ -96,7 +98,9 @@ def is_sum(expr: Any) -> bool:
     return str(one.dtype) == "float32" and one.ndim > 3 and bool(tvm_ffi.structural_equal(one, other))
 
 
-def between(function: Any, labelled: Collection[int], ranges: Mapping[Any, Range], results: bool) -> Between:
+def between(
+    function: Any, labelled: Collection[int], ranges: Mapping[Any, Range], results: bool = False, signed: bool = False
+) -> Between:
     """What is in eight bits in a function because some of its products and sums are.
 
     Parameters
@@ -107,11 +111,13 @@ def between(function: Any, labelled: Collection[int], ranges: Mapping[Any, Range
         Of all variables.
     results
         Whether the library wants all that convolutions give in eight bits, and not only what is averaged.
+    signed
+        Whether it is faster with data as int8, where they reach about as far below zero as above.
     """
     if not labelled:
         return Between({}, {}, ())
     operands: dict[int, Mapping[int, Bytes]] = {}
-    flow = _Flow(function, labelled, ranges)
+    flow = _Flow(function, labelled, ranges, signed)
     for position in labelled:
         call = flow.bindings[position].value
         operands[position] = flow.held(call)
@@ -126,9 +132,9 @@ def between(function: Any, labelled: Collection[int], ranges: Mapping[Any, Range
 class _Flow:
     """The bindings of a function, and who reads what."""
 
-    def __init__(self, function: Any, labelled: Collection[int], ranges: Mapping[Any, Range]) -> None:
+    def __init__(self, function: Any, labelled: Collection[int], ranges: Mapping[Any, Range], signed: bool) -> None:
         self.bindings = [binding for block in function.body.blocks for binding in block.bindings]
-        self._labelled, self._ranges = frozenset(labelled), ranges
+        self._labelled, self._ranges, self._signed = frozenset(labelled), ranges, signed
         self._calibrated = any(ends != UNKNOWN for ends in ranges.values())
         self._position = {binding.var: position for position, binding in enumerate(self.bindings)}
         #: Variable -> (position, operand) of all that read it; the function's result is at -1.
@@ -148,13 +154,17 @@ class _Flow:
     def held(self, call: Any) -> dict[int, Bytes]:
         """How a product or a sum reads its operands."""
         if is_sum(call):
-            return {i: Bytes(self.range(operand)) for i, operand in enumerate(call.args)}
+            return {i: self._bytes(self.range(operand)) for i, operand in enumerate(call.args)}
         first = self.range(call.args[0])
         if not is_product_of_data(call) and not is_transposed(call):
-            return {0: Bytes(first)}
+            return {0: self._bytes(first)}
         # Libraries compute these in eight bits only of data without a zero of their own, the second ones as int8.
         held = {0: Bytes(first, signed=first == UNKNOWN or first[0] < 0)}
         return held if is_transposed(call) else {**held, 1: Bytes(self.range(call.args[1]), signed=True)}
+
+    def _bytes(self, ends: Range) -> Bytes:
+        shorter, longer = sorted((-ends[0], ends[1]))
+        return Bytes(ends, signed=self._signed and 0 < _BALANCED * longer <= shorter)
 
     def wanted(self, position: int, operands: Mapping[int, Mapping[int, Bytes]]) -> Bytes | None:
         """How all that read a result quantise it, where its operands can be quantised instead."""

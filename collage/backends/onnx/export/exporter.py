@@ -51,7 +51,9 @@ def supported_operators() -> frozenset[str]:
     return frozenset(_TABLE)
 
 
-def export_onnx(func: Any, mod: Any = None, name: str = "main", int8_results: bool = False) -> onnx.ModelProto:
+def export_onnx(
+    func: Any, mod: Any = None, name: str = "main", int8_results: bool = False, int8_signed: bool = False
+) -> onnx.ModelProto:
     """The ONNX model of a Relax function.
 
     Parameters
@@ -67,6 +69,8 @@ def export_onnx(func: Any, mod: Any = None, name: str = "main", int8_results: bo
     int8_results
         Whether the library wants all that convolutions give in eight bits
         (`collage.backends.onnx.export.between`).
+    int8_signed
+        Whether it is faster with data as int8.
 
     Raises
     ------
@@ -98,7 +102,7 @@ def export_onnx(func: Any, mod: Any = None, name: str = "main", int8_results: bo
             raise CodegenError(f"{name}: parameter {parameter.name} is not used")
     listed = [binding for block in func.body.blocks for binding in block.bindings]
     labelled, ranges = _int8(func, listed)
-    int8 = between(func, labelled, ranges, int8_results)
+    int8 = between(func, labelled, ranges, int8_results, int8_signed)
     for position, binding in enumerate(listed):
         with _Naming(f"{name}: {_operator(binding.value)}, bound to {binding.var.name}"):
             if not isinstance(binding, relax.VarBinding):
