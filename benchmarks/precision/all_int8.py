@@ -3,7 +3,8 @@
 Nothing is searched. Both quantise the same file with the same samples, OpenVINO runs both by its own API, in turns: the
 ratio says what either writes around products. With it come the errors on unseen samples, and how many layers of
 OpenVINO's runtime model compute in which precision (`--layers` lists them all). On a busy machine `--cpu` counts the
-processor time of a thread, which other processes change less.
+processor time of a thread, which other processes change less. On a processor with AMX, `--unsigned` also runs
+Collage's with data as uint8, as on others.
 """
 
 from __future__ import annotations
@@ -38,19 +39,24 @@ from collage.graph.from_relax import read_graph
 from collage.graph.sub_graph import SubGraph
 from collage.measure.reference import ReferenceRun
 
-OURS, THEIRS = "collage", "nncf"
+OURS, UNSIGNED, THEIRS = "collage", "collage, uint8", "nncf"
 #: Layers that only hold or pass on.
 _SILENT = frozenset(("Input", "Output", "Const"))
 
 
-def by_collage(model: Path, samples: Sequence[Sample], out: Path, threads: int) -> None:
+class Unsigned(OpenVINOBackend):
+    """As on a processor without AMX."""
+
+    int8_signed = False  # type: ignore[assignment]
+
+
+def by_collage(model: Path, samples: Sequence[Sample], out: Path, threads: int, backend: OnnxBackend) -> None:
     """Write the network with all that can be in eight bits, as OpenVINO gets it from a plan."""
     module = load(model)
     graph = read_graph(module)
     reference = ReferenceRun(module, graph, threads)
     given = read_samples([dict(sample) for sample in samples], input_specs(module))
     graph = read_graph(calibrated(module, graph, (reference.on(sample) for sample in given)))
-    backend: OnnxBackend = OpenVINOBackend()
     inside = graph.coverable
     chosen = with_sums_between(graph, backend.int8_nodes(graph, inside))
     whole = CandidatePartition(SubGraph(graph, inside), backend.name, ((INT8, chosen),))
@@ -117,7 +123,10 @@ def judge(network: str, options: argparse.Namespace) -> str:
     )
     made_samples.save(given, calibration)
     files = {OURS: folder / "all-int8-collage.onnx"}
-    by_collage(model, given, files[OURS], options.threads)
+    by_collage(model, given, files[OURS], options.threads, OpenVINOBackend())
+    if options.unsigned:
+        files[UNSIGNED] = folder / "all-int8-unsigned.onnx"
+        by_collage(model, given, files[UNSIGNED], options.threads, Unsigned())
     if not options.without_nncf:
         nncf = Nncf(options.nncf_python)
         files[THEIRS] = made(folder / "all-int8-nncf.xml", lambda path: by_nncf(model, calibration, path, nncf)).file
@@ -154,6 +163,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--layers", action="store_true", help="list all layers")
     parser.add_argument("--work", type=Path, default=Path("build/precision-work"), help="of what is made")
     parser.add_argument("--nncf-python", default=sys.executable, help="an interpreter that has NNCF")
+    parser.add_argument("--unsigned", action="store_true", help="also with data as uint8")
     parser.add_argument("--without-nncf", action="store_true")
     options = parser.parse_args(arguments)
     if not options.without_nncf and not has_nncf(Nncf(options.nncf_python)):
