@@ -333,7 +333,7 @@ class ActiveEstimator(CostEstimator):
             costs = self.learned_.estimate(list(missing.values()))
             twins = self._twins.predict(list(missing.values()))
             self._predictions.update(
-                (key, twin if cost.is_unknown else cost) for key, cost, twin in zip(missing, costs, twins, strict=True)
+                (key, cost if twin.is_unknown else twin) for key, cost, twin in zip(missing, costs, twins, strict=True)
             )
         return [self._predictions[_key(w)] for w in workloads]
 
