@@ -47,7 +47,7 @@ _SILENT = frozenset(("Input", "Output", "Const"))
 class Unsigned(OpenVINOBackend):
     """As on a processor without AMX."""
 
-    int8_signed = False  # type: ignore[assignment]
+    int8_signed = False
 
 
 def by_collage(model: Path, samples: Sequence[Sample], out: Path, threads: int, backend: OnnxBackend) -> None:
