@@ -102,12 +102,6 @@ def error(ours: np.ndarray, exact: np.ndarray) -> float:
     return float(np.linalg.norm(ours - exact) / np.linalg.norm(exact))
 
 
-class Unsigned(OpenVINOBackend):
-    """As on a processor without AMX."""
-
-    int8_signed = False  # type: ignore[assignment]
-
-
 PRODUCTS: dict[str, tuple[Any, Spec, tuple[int, ...]]] = {
     "conv1d": (lambda x: nn.conv1d(x, weight(6, 8, 3), padding=1), ((2, 8, 20), "float32"), (6,)),
     "conv2d": (lambda x: nn.conv2d(x, weight(6, 8, 3, 3), padding=1), IMAGE, (6,)),
@@ -131,11 +125,13 @@ def test_a_product_in_eight_bits_is_near_the_exact_one(name: str, engine: str) -
 
 
 @pytest.mark.parametrize("name", PRODUCTS)
-def test_data_are_quantised_per_tensor_and_weights_per_output_channel(name: str) -> None:
-    """With data as uint8, as on all processors that do not have AMX."""
+def test_data_are_quantised_per_tensor_and_weights_per_output_channel(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(OpenVINOBackend, "int8_signed", False)  # as on a processor without AMX
     build, spec, channels = PRODUCTS[name]
     inputs = random_inputs([spec])
-    _, model = written(calibrated(module(build, spec), inputs), backend=Unsigned())
+    _, model = written(calibrated(module(build, spec), inputs))
     assert operators(model)["QuantizeLinear"] == 1 and operators(model)["DequantizeLinear"] == 2
     kinds = Counter((array.dtype.name, array.ndim > 1, array.shape[:1]) for array in initializers(model))
     assert kinds["uint8", False, ()] == 1  # the zero of the data

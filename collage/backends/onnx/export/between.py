@@ -31,10 +31,11 @@ _MOVING = _SELECTING | frozenset(
     f"relax.{name}"
     for name in ("reshape", "flatten", "nn.batch_flatten", "squeeze", "expand_dims", "permute_dims", "concat")
 )
+#: What averages numbers of its first operand.
 _AVERAGING = frozenset(
     ("relax.mean", *(f"relax.nn.{name}{n}d" for name in ("avg_pool", "adaptive_avg_pool") for n in (1, 2, 3)))
 )
-#: Data reach about as far to one side of zero as to the other: int8 has a third less steps for them at most.
+#: Data reach about as far to one side of zero as to the other: steps of int8 are wider by a third at most.
 _BALANCED = 0.5
 _TRANSPOSED = frozenset(f"relax.nn.conv{n}d_transpose" for n in (1, 2, 3))
 
@@ -184,21 +185,21 @@ class _Flow:
         return wanted
 
     def results(self, operands: Mapping[int, Mapping[int, Bytes]], every: bool) -> set[int]:
-        """Positions of what convolutions in eight bits give, after bias and clamp, that nobody quantises; of those that
-        are averaged only, and of sums in eight bits, too, unless `every` convolution is meant.
+        """Positions of what convolutions and sums in eight bits give, after bias and clamp, that nobody quantises and
+        that is only averaged; of convolutions also what is not, where `every` result is wanted.
         """
         found: set[int] = set()
         for position in self._labelled:
             call = self.bindings[position].value
-            averages = is_sum(call) or not every
-            if not _operator(call).startswith("relax.nn.conv") and not is_sum(call):
+            convolves = _operator(call).startswith("relax.nn.conv")
+            if not convolves and not is_sum(call):
                 continue
             end = position
             while len(after := self._readers.get(self.bindings[end].var, [])) == 1 and after[0][0] >= 0:
                 if not _ends(self.bindings[after[0][0]].value):
                     break
                 end = after[0][0]
-            if averages and not self._is_averaged(after):
+            if not (every and convolves) and not self._is_averaged(after):
                 continue
             read = any(index in operands.get(reader, {}) for reader, index in after)
             if not read and (not self._calibrated or _is_known(self.range(self.bindings[end].var))):
