@@ -22,7 +22,7 @@ from collage.cost.cost import Cost
 from collage.graph.candidates import CandidatePartition, CandidateSet
 from collage.graph.index_set import IndexSet
 from collage.rules import PartitionRule, graph_rule
-from collage.search import CostTable, SearchProblem
+from collage.search import CostTable, Partitioning, SearchProblem
 from collage.search.phase import Searched
 from collage.testing.problems import candidate, graph_of, shape
 from searchers.dijkstra import DijkstraSearcher
@@ -151,6 +151,22 @@ def test_an_engine_is_judged_with_as_much_in_eight_bits_as_was_offered() -> None
     tuned.turn(cast(Contest, judge))
     found = [attempt.point.partitioning.candidates for attempt in tuned.judge_engines(cast(Contest, judge))]
     assert (levels[2],) in found
+
+
+class Counting(DijkstraSearcher):
+    """Notes how many candidates a search had."""
+
+    def search(self, problem: SearchProblem) -> Partitioning:
+        return replace(super().search(problem), notes=(f"of {len(problem.candidates)}",))
+
+
+def test_notes_are_of_the_search_among_all_candidates_and_not_of_one_engine() -> None:
+    judge, tuned = Judge((0.0, 0.01, 0.02, 0.03), engine=0.03), dial(0.7)
+    tuned.searcher = Counting()
+    tuned.turn(cast(Contest, judge))
+    (found,) = tuned.judge_engines(cast(Contest, judge))
+    counts = [int(note.removeprefix("of ")) for note in (*tuned.notes, *found.point.partitioning.notes)]
+    assert counts[0] >= len(tuned.problem.candidates) > counts[1]
 
 
 def _metric(outputs: object, label: object) -> float:
