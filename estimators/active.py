@@ -12,9 +12,10 @@ everything at once, its first workloads are measured, as far as the budget goes.
 What the model knows in float32 only is predicted from that, if it is the pattern of a library in lower precision
 (`estimators.float32_twins`).
 
-A model of another machine is wrong by a level, and its intervals are too narrow. So it is adapted first, by a few
-measurements of the network's own workloads (`CostModel.adapted`), which count as any other. If that machine is not near
-(`estimators.cost_model.shipped`), the model errs in more than a level, and the budget is larger.
+A model of another machine is wrong by a level, and its intervals are too narrow; so is any model if the network stays
+in the caches (`estimators.adaptation`). So it is adapted first, by a few measurements of the network's own workloads,
+which count as any other. If its machine is not near (`estimators.cost_model.shipped`), the model errs in more than a
+level, and the budget is larger.
 """
 
 from __future__ import annotations
@@ -36,22 +37,20 @@ from collage.progress import Reporter
 from collage.records import RecordDatabase
 from collage.records.key import Device
 from collage.runtime.device_info import DeviceInfo
+from estimators.adaptation import LEAST_CALIBRATION, calibration_set, stays_in_caches
 from estimators.cached import CachedEstimator
 from estimators.cost_model.model import CostModel
-from estimators.cost_model.names import model_name
 from estimators.cost_model.shipped import is_near, related
 from estimators.float32_twins import Float32Twins
 from estimators.learned import LearnedEstimator, NothingKnown
 from estimators.measured import MeasuredEstimator
 
-#: How many workloads a model of another machine is adapted by, about; and by how many at least.
-CALIBRATION, LEAST_CALIBRATION = 60, 30
 #: So many times the share, the least and the most may be measured where the model's machine is not near.
 FAR = 2
 #: Intervals of a model that was adapted hold fewer of the costs than was measured of so few: they are widened by this.
 _WIDER = 1.5
 
-_Key = tuple[str, str, tuple[tuple[str, tuple[int, ...]], ...], int]
+_Key = tuple[str, str, tuple[tuple[str, tuple[int, ...]], ...], int, int]
 
 
 class ActiveEstimator(CostEstimator):
@@ -208,12 +207,10 @@ class ActiveEstimator(CostEstimator):
     def notes(self, workloads: Collection[Workload]) -> list[str]:
         """Of the model, for those workloads that had no record when they were asked for, and of what was measured."""
         asked = self.budget_.offered | set(self.budget_.measures)
-        facts = self.learned_.model_.training_
-        adapted = [
-            f"costs are predicted by the model of another machine ({facts['learned_on']}), adapted to this one by "
-            f"{facts['calibration']['records']} measurements"
-            for _ in range(self.budget_.adapted)
-        ]
+        adapted = []
+        if self.budget_.adapted:
+            count = self.learned_.model_.training_["calibration"]["records"]
+            adapted = [f"costs are predicted by {self.budget_.adapted}, adapted to this one by {count} measurements"]
         predicted = self.learned_.notes([w for w in workloads if _key(w) in asked])
         reasons = list(dict.fromkeys(self.budget_.prevented.values()))
         prevented = [
@@ -245,20 +242,23 @@ class ActiveEstimator(CostEstimator):
         return {}
 
     def _adapted(self, workloads: Sequence[Workload]) -> LearnedEstimator:
-        """What predicts these workloads. Some are measured for it where the model is of another machine."""
+        """What predicts these workloads. Some are measured for it where the model does not fit them."""
         backends = tuple(sorted({workload.backend.name for workload in workloads}))
         learned = LearnedEstimator(self.model, NothingKnown(), self.device, backends)
-        if not workloads or learned.foreign_ is None:
+        fingerprint, described = learned.place_
+        foreign = learned.foreign_ is not None
+        if not workloads or not (foreign or stays_in_caches(workloads[0], described)):
             return learned
         model, state = learned.model_, self.budget_
-        fingerprint, described = learned.foreign_
         known_threads = model.training_.get("threads", [])
-        state.far = not is_near(model.device_info_, known_threads, described, workloads[0].threads)
+        state.far = foreign and not is_near(model.device_info_, known_threads, described, workloads[0].threads)
         finite = self._measured_first(calibration_set(model, workloads))
         if len(finite) < LEAST_CALIBRATION:
             return learned
-        state.adapted = True
-        return LearnedEstimator(model.adapted(finite, fingerprint, described), NothingKnown(), fingerprint)
+        adapted = model.adapted(finite, fingerprint, described)
+        learned_on = adapted.training_["learned_on"]
+        state.adapted = f"the model of another machine ({learned_on})" if foreign else "a model of larger networks"
+        return LearnedEstimator(adapted, NothingKnown(), fingerprint)
 
     def _learn_ratios(self, workloads: Sequence[Workload]) -> None:
         """Measure a few patterns of lower precision, from which the others are predicted."""
@@ -355,7 +355,7 @@ class Budget:
     seconds
         That measuring took.
     adapted
-        Whether the model was adapted to this machine.
+        Which model was adapted to this machine and network, in words; "" where none was.
     far
         Whether the model is of a machine that is not near this one.
     """
@@ -365,29 +365,13 @@ class Budget:
     costs: dict[_Key, Cost] = field(default_factory=dict)
     prevented: dict[_Key, str] = field(default_factory=dict)
     seconds: float = 0.0
-    adapted: bool = False
+    adapted: str = ""
     far: bool = False
-
-
-def calibration_set(model: CostModel, workloads: Sequence[Workload]) -> list[Workload]:
-    """About `CALIBRATION` workloads that the model knows, of all sizes: structures, evenly spaced by their predicted
-    latency, each on every backend that takes it, so that they are measured side by side.
-    """
-    known = [w for w in dict.fromkeys(workloads) if model_name(w) in model.backends_]
-    structures: dict[str, list[Workload]] = {}
-    smallest: dict[str, float] = {}
-    for workload, seconds in zip(known, model.predict(known).tolist(), strict=True):
-        structures.setdefault(workload.structure, []).append(workload)
-        smallest[workload.structure] = min(seconds, smallest.get(workload.structure, math.inf))
-    ordered = sorted(structures, key=lambda structure: (smallest[structure], structure))
-    count = min(len(ordered), math.ceil(CALIBRATION * len(ordered) / max(1, len(known))))
-    places = {round(i * (len(ordered) - 1) / max(1, count - 1)) for i in range(count)}
-    return [workload for place in sorted(places) for workload in structures[ordered[place]]]
 
 
 def _key(workload: Workload) -> _Key:
     composites = tuple((label, tuple(positions)) for label, positions in workload.composites)
-    return workload.structure, workload.backend.name, composites, workload.threads
+    return workload.structure, workload.backend.name, composites, workload.threads, workload.working_set
 
 
 def _around(cost: Cost, widening: float) -> tuple[float, float]:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 from collage.cost.cost import Cost
-from collage.cost.estimator import CostEstimator, Workload, device_kind
+from collage.cost.estimator import CostEstimator, Workload, device_kind, working_set_of
 from collage.measure.faults import is_doubtful
 from collage.measure.workers import Workers
 from collage.progress import Reporter
@@ -73,7 +73,7 @@ class CachedEstimator(CostEstimator):
         """
         kind = device_kind(workloads)
         device = describe_device(kind) if self.device is None else self.device
-        keys = keys_of(workloads, device, self._protocol(device, kind))
+        keys = keys_of(workloads, device, self._protocol(device, kind, working_set_of(workloads)))
         with self._database() as database:
             costs: dict[RecordKey, Cost] = database.costs(keys)
         # Older versions condemned candidates for what their machine was to blame for.
@@ -83,14 +83,14 @@ class CachedEstimator(CostEstimator):
             costs.update(zip(missing, self.fallback.estimate(list(missing.values())), strict=True))
         return [costs.get(key, Cost.unknown("no record")) for key in keys]
 
-    def _protocol(self, device: Device, kind: str) -> MeasuringProtocol:
+    def _protocol(self, device: Device, kind: str, working_set: int) -> MeasuringProtocol:
         if self.protocol is not None:
             return self.protocol
         if self.fallback is not None and self.fallback.protocol is not None:
             return self.fallback.protocol
         from collage.measure.protocol import candidate_protocol
 
-        return candidate_protocol(device if isinstance(device, DeviceInfo) else describe_device(kind))
+        return candidate_protocol(device if isinstance(device, DeviceInfo) else describe_device(kind), working_set)
 
     def _database(self) -> RecordDatabase | nullcontext[RecordDatabase]:
         """The database, closed after use when it was opened here."""

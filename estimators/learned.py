@@ -174,15 +174,17 @@ class LearnedEstimator(Trainable):
     def model_(self) -> CostModel:
         if isinstance(self.model, CostModel):
             return self.model
-        return shipped(self._device(), self.backends) if self.model is None else CostModel.load(self.model)
+        return shipped(self.place_[1], self.backends) if self.model is None else CostModel.load(self.model)
 
     @cached_property
     def foreign_(self) -> tuple[str, Mapping[str, Any]] | None:
         """Fingerprint and description of the machine to predict for, where the model is of another one."""
-        device = self._device()
-        fingerprint = str(device["fingerprint"])
+        fingerprint, device = self.place_
         return None if fingerprint == self.model_.device_ else (fingerprint, device)
 
-    def _device(self) -> Mapping[str, Any]:
+    @property
+    def place_(self) -> tuple[str, Mapping[str, Any]]:
+        """Fingerprint and description of the machine to predict for."""
         device = describe_device() if self.device is None else self.device
-        return device.as_dict() if isinstance(device, DeviceInfo) else {"fingerprint": device}
+        described = device.as_dict() if isinstance(device, DeviceInfo) else {"fingerprint": device}
+        return str(described["fingerprint"]), described

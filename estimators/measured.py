@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 
 from collage.cost.cost import Cost
-from collage.cost.estimator import CostEstimator, Samples, Workload, device_kind
+from collage.cost.estimator import CostEstimator, Samples, Workload, device_kind, working_set_of
 from collage.errors import CodegenError
 from collage.graph.from_relax import read_graph
 from collage.measure.artifact import Artifact, Preparation, prepare, prewarm, write_arrays
@@ -114,7 +114,8 @@ class MeasuredEstimator(CostEstimator):
             if not isinstance(records, RecordDatabase):
                 records = stack.enter_context(RecordDatabase(records))
             elsewhere = None if self.workers is None else self.workers.device
-            protocol = self.protocol or candidate_protocol(elsewhere or describe_device(device_kind(workloads)))
+            where = elsewhere or describe_device(device_kind(workloads))
+            protocol = self.protocol or candidate_protocol(where, working_set_of(workloads))
             bench = self._bench or stack.enter_context(self._new_bench())
             device = _DeviceEstimator(records, protocol, self.reporter or Reporter(), bench, self._conditions)
             return CachedEstimator(records, fallback=device, protocol=protocol, device=elsewhere).estimate(workloads)

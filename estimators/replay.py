@@ -9,8 +9,9 @@ on, and so finds nothing on another machine, or after an update. This estimator 
 A workload matches a record of the same structure, backend name and composites. Observations of one key, in whatever
 logs, are aggregated as in a database (`collage.records.aggregate`). If several keys match, of other versions and
 configurations, the one that was observed last is used. Numbers that cannot be added are never mixed: logs of several
-devices, or of several measuring protocols, are refused until `device` or `protocol` chooses one. If several numbers of
-threads were recorded, the workload's own is used; if only one was, it is used for all.
+devices, or of several measuring protocols, are refused until `device` or `protocol` chooses one. Protocols may differ
+in how much was evicted before a sample, which depends on the network: the one nearest to the workload's is used. If
+several numbers of threads were recorded, the workload's own is used; if only one was, it is used for all.
 
 Only the name of a backend is used, so its library need not be installed. (The backends' rules find candidates on a
 Relax module, so TVM has to be installed.)
@@ -18,6 +19,8 @@ Relax module, so TVM has to be installed.)
 
 from __future__ import annotations
 
+import json
+import math
 import os
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -32,11 +35,12 @@ from collage.measure.workers import Workers
 from collage.progress import Reporter
 from collage.records import Record, RecordDatabase, by_key, read_observations
 from collage.records.database import default_path
-from collage.records.key import Composites, Device, MeasuringProtocol, protocol_json
+from collage.records.key import Composites, Device, MeasuringProtocol, canonical_json, protocol_json
 from collage.records.places import place_of
 
 Source = RecordDatabase | str | os.PathLike[str]
 _Costs = dict[int, Cost]  # by number of threads
+_Evicted = dict[int, _Costs]  # by bytes that were evicted before a sample
 
 
 class ReplayEstimator(CostEstimator):
@@ -108,7 +112,8 @@ class ReplayEstimator(CostEstimator):
         records = _chosen(records, "device", [r.key.device for r in records], self._fingerprint(), "device=")
         costs = [r for r in records if r.key.kind == "candidate"]
         wanted = None if self.protocol is None else protocol_json(self.protocol)
-        costs = _chosen(costs, "measuring protocol", [r.key.protocol for r in costs], wanted, "protocol=")
+        how = [_but_evicted(r) if wanted is None else r.key.protocol for r in costs]
+        costs = _chosen(costs, "measuring protocol", how, wanted, "protocol=")
         return RecordedCosts([*costs, *(r for r in records if r.key.kind == "transition")])
 
     def _sources(self) -> list[Source]:
@@ -130,7 +135,7 @@ class RecordedCosts:
     """The cost of everything recorded, by what it is matched by; of the key that was observed last."""
 
     def __init__(self, records: Iterable[Record]) -> None:
-        self.costs: dict[tuple[str, str, Composites], _Costs] = {}
+        self.costs: dict[tuple[str, str, Composites], _Evicted] = {}
         self.between: dict[tuple[str, int], _Costs] = {}
         self.threads: set[int] = set()
         self.structures: set[tuple[str, str]] = set()
@@ -144,7 +149,10 @@ class RecordedCosts:
                 if size is not None:
                     self.between.setdefault((key.backend, size), {})[key.threads] = record.cost
             else:
-                self.costs.setdefault((key.structure, key.backend, key.composites), {})[key.threads] = record.cost
+                evicted = self.costs.setdefault((key.structure, key.backend, key.composites), {})
+                # The one that was observed last is the last one in it.
+                ours = evicted.pop(size := _evicted(record), {})
+                evicted[size] = {**ours, key.threads: record.cost}
                 self.structures.add((key.structure, key.backend))
 
     def cost(self, workload: Workload) -> Cost:
@@ -155,10 +163,13 @@ class RecordedCosts:
             what = "these library patterns of it" if other else "this structure"
             return Cost.unknown(f"no record of {what} on {workload.backend.name}")
         threads = self._threads(workload.threads)
-        if threads not in known:
-            recorded = ", ".join(map(str, sorted(known)))
+        sizes = [size for size, costs in known.items() if threads in costs]
+        if not sizes:
+            recorded = ", ".join(map(str, sorted({count for costs in known.values() for count in costs})))
             return Cost.unknown(f"recorded with {recorded} threads, not with {workload.threads}")
-        return known[threads]
+        wanted = workload.working_set or max(sizes)
+        nearest = min(reversed(sizes), key=lambda size: abs(math.log(max(1, size) / max(1, wanted))))
+        return known[nearest][threads]
 
     def transitions(self, backends: Iterable[str], threads: int) -> dict[Pair, Transition]:
         asked, names = self._threads(threads), list(backends)
@@ -186,6 +197,15 @@ def _chosen(records: list[Record], what: str, values: Sequence[str], wanted: str
     if wanted is not None and wanted not in distinct:
         raise RecordsError(f"no record to replay is of {what} {wanted}; there are: {'; '.join(distinct) or 'none'}")
     return [r for r, value in zip(records, values, strict=True) if wanted is None or value == wanted]
+
+
+def _but_evicted(record: Record) -> str:
+    """The protocol of a record, whatever was evicted."""
+    return canonical_json({**json.loads(record.key.protocol), "evict_bytes": 0})
+
+
+def _evicted(record: Record) -> int:
+    return int(json.loads(record.key.protocol).get("evict_bytes", 0))
 
 
 def _observations_of(source: Source) -> Iterable[Record]:

@@ -45,6 +45,7 @@ from collage.graph.candidates import CandidateSet
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.description import describe_module, structure_hash
 from collage.graph.from_relax import read_graph
+from collage.graph.working_set import working_set
 from collage.interrupt import interruptible, resumable
 from collage.measure.boards import board_at
 from collage.measure.fleet import workers_at
@@ -253,7 +254,7 @@ def partition(
         run_here = confirm_end_to_end and board is None
         tune_kernels(module, graph, chosen, threads, alone, reporter)
 
-        workloads = WorkloadFactory(module, graph, chosen, threads, reference.values)
+        workloads = WorkloadFactory(module, graph, chosen, threads, reference.values, working_set(graph))
         costs = WorkloadCosts(estimate_with, workloads.of)
         transitions = offered.transitions(database, reporter)
         reporter.stage("computing reference values")

@@ -67,6 +67,9 @@ class Workload:
         Number of threads of the deployment.
     samples
         Gives real inputs and reference outputs; None lets the estimator make legal random ones.
+    working_set
+        Bytes that a call of the network touches that it is part of (`collage.graph.working_set`): what of them the
+        caches hold, it finds there. 0 where that is not known.
     """
 
     backend: Backend
@@ -77,6 +80,7 @@ class Workload:
     composites: tuple[tuple[str, tuple[int, ...]], ...] = ()
     threads: int = 1
     samples: Callable[[], Samples] | None = field(default=None, compare=False)
+    working_set: int = 0
 
     @cached_property
     def module(self) -> Any:
@@ -328,20 +332,25 @@ class ErrorReport:
     unseen: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
 
 
-def by_device(workloads: Iterable[Workload]) -> list[list[Workload]]:
-    """The workloads of each device: an estimator is asked for one device at a time."""
-    found: dict[str, list[Workload]] = {}
+def measured_alike(workloads: Iterable[Workload]) -> list[list[Workload]]:
+    """The workloads of each device and working set: an estimator is asked for one of each at a time."""
+    found: dict[tuple[str, int], list[Workload]] = {}
     for workload in workloads:
-        found.setdefault(workload.backend.device, []).append(workload)
+        found.setdefault((workload.backend.device, workload.working_set), []).append(workload)
     return list(found.values()) or [[]]
 
 
 def estimates(estimator: CostEstimator, workloads: Iterable[Workload]) -> dict[Workload, Cost]:
-    """The cost of each different workload, of whatever devices."""
-    groups = by_device(dict.fromkeys(workloads))
+    """The cost of each different workload, of whatever devices and networks."""
+    groups = measured_alike(dict.fromkeys(workloads))
     return {w: cost for own in groups for w, cost in zip(own, estimator.estimate(own), strict=True)}
 
 
 def device_kind(workloads: Sequence[Workload]) -> str:
     """The kind of device that workloads run on, one for all; "cpu" when there are none."""
     return workloads[0].backend.device if workloads else "cpu"
+
+
+def working_set_of(workloads: Sequence[Workload]) -> int:
+    """The working set of the network that workloads are part of, one for all; 0 when there are none."""
+    return workloads[0].working_set if workloads else 0

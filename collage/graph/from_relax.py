@@ -103,7 +103,7 @@ class _Reader:
             self.index_of[var] = None
             return
         inputs = tuple(dict.fromkeys(self.sources(value)))
-        produced, size = _value_kind(var.ty), _bytes(var.ty)
+        produced, size = _value_kind(var.ty), bytes_of(var.ty)
         if isinstance(value, relax.Call):
             kind = call_kind(value, self.mod, self.kinds)
             self.add(
@@ -154,10 +154,10 @@ def _value_kind(ty: tvm.ir.Type) -> ValueKind:
     return ValueKind.TENSOR if isinstance(ty, relax.TensorType) else ValueKind.OTHER
 
 
-def _bytes(ty: tvm.ir.Type) -> int:
+def bytes_of(ty: tvm.ir.Type) -> int:
     """Of a value of this type; 0 where that is not known before the network runs."""
     if isinstance(ty, relax.TupleType):
-        return sum(map(_bytes, ty.fields))
+        return sum(map(bytes_of, ty.fields))
     if not isinstance(ty, relax.TensorType) or not isinstance(ty.shape, relax.ShapeExpr):
         return 0
     extents = list(ty.shape.values)

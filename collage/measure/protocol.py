@@ -15,9 +15,9 @@ class Protocol:
     Attributes
     ----------
     weights
-        "cold" overwrites the caches before every sample, wakes the backend's threads and brings the activations back,
-        as in a network where weights stream from memory and the producer has just written its result; "hot" repeats
-        without that.
+        "cold" overwrites the caches before every sample, as the rest of the network does between two calls, wakes the
+        backend's threads and brings the activations back, which their producer has just written; "hot" repeats without
+        that.
     warmup
         Rounds that are not counted; on the host without emptying the caches, which takes longer than most candidates.
     min_samples, max_samples
@@ -29,7 +29,8 @@ class Protocol:
     slow_factor
         An artifact this many times slower than the fastest is stopped with the samples it has.
     evict_bytes
-        Bytes overwritten before a cold sample, by all threads together: a quarter more than the caches hold.
+        Bytes overwritten before a cold sample, by all threads together: the network's working set, or a quarter more
+        than the caches hold where that is less.
     tolerance
         Largest absolute error over largest absolute reference value; beyond it the candidate is Invalid.
     version
@@ -109,13 +110,19 @@ class BoardProtocol(Protocol):
     version: int = 1
 
 
-def candidate_protocol(device: DeviceInfo) -> Protocol:
-    """How candidates are timed on a device, unless the user says otherwise."""
+def candidate_protocol(device: DeviceInfo, working_set: int = 0) -> Protocol:
+    """How candidates are timed on a device, unless the user says otherwise.
+
+    Parameters
+    ----------
+    working_set
+        Bytes that a call of the candidates' network touches; 0 where that is not known: all caches are overwritten.
+    """
     if device.kind != "cpu":
         return DeviceProtocol()
-    if device.runtime:
-        return BoardProtocol(evict_bytes=device.cache + device.cache // 4 or Protocol.evict_bytes)
-    return Protocol(evict_bytes=device.cache + device.cache // 4) if device.cache else Protocol()
+    kind = BoardProtocol if device.runtime else Protocol
+    everything = device.cache + device.cache // 4 or Protocol.evict_bytes
+    return kind(evict_bytes=min(everything, working_set or everything))
 
 
 #: Latency of a consumer right after its producer. Whatever ran before is warm, as in a network that runs again and

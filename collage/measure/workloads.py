@@ -15,7 +15,7 @@ from tvm import relax
 from collage.backends.base import Backend
 from collage.compile.rewrite import extract, ordered_inputs, ordered_outputs
 from collage.cost.cost import Cost
-from collage.cost.estimator import CostEstimator, Samples, Workload, by_device, estimates
+from collage.cost.estimator import CostEstimator, Samples, Workload, estimates, measured_alike
 from collage.graph.candidates import CandidatePartition
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.description import describe_type, describe_value, structure_hash
@@ -42,6 +42,8 @@ class WorkloadFactory:
     values
         Node indices -> the arrays that those nodes hold in a reference run of the network; None leaves workloads
         without samples.
+    working_set
+        Bytes that a call of the network touches (`collage.graph.working_set`); 0 takes nothing to stay in the caches.
     """
 
     def __init__(
@@ -51,12 +53,14 @@ class WorkloadFactory:
         backends: Mapping[str, Backend],
         threads: int,
         values: Values | None = None,
+        working_set: int = 0,
     ) -> None:
         self.module = module
         self.graph = graph
         self.backends = backends
         self.threads = threads
         self.values = values
+        self.working_set = working_set
         self._nodes = [self._describe_node(i) for i in range(len(graph.nodes))]
         self._structures: dict[SubGraph, str] = {}
         self._workloads: dict[CandidatePartition, Workload] = {}
@@ -82,6 +86,7 @@ class WorkloadFactory:
             composites=composites,
             threads=self.threads,
             samples=None if self.values is None else lambda: self._samples(sub_graph),
+            working_set=self.working_set,
         )
 
     def _description(self, sub_graph: SubGraph) -> dict[str, Any]:
@@ -150,7 +155,7 @@ class WorkloadCosts:
         workloads = [self.workload(candidate) for candidate in candidates]
         unique = list(dict.fromkeys(workloads))
         by_workload: dict[Workload, tuple[float, float]] = {}
-        for own in by_device(unique):
+        for own in measured_alike(unique):
             bounds = self.estimator.bounds(own)
             if bounds is None:
                 return None

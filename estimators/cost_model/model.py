@@ -126,24 +126,21 @@ class CostModel(Parameterised):
         return self
 
     def calibrated(self, records: Iterable[Record]) -> CostModel:
-        """This model, adapted to the machine and the threads of a few records; this one stays as it is.
+        """This model, adapted to the machine, the threads and the measuring protocol of a few records; this one stays
+        as it is.
 
         Raises
         ------
         CollageError
-            As `fit`; or the records are of a backend that the model does not know, or measured otherwise.
+            As `fit`; or the records are of a backend that the model does not know.
         """
         self._require_fitted()
         data = training_set(records, configurations=self.configurations)
         newest = data.records[-1]
         names = np.array([model_name(record) for record in data.records])
         self._require_known(set(names))
-        if newest.key.protocol != self.protocol_:
-            raise CollageError(
-                "the records were not measured as those that the cost model was learned from: calibrate it with "
-                "records of the default measuring protocol"
-            )
         model = self._of_device(newest.key.device, dict(newest.device or {}), _facts_of(data))
+        model.protocol_ = newest.key.protocol
         tasks = [_task_of_record(record) for record in data.records]
         model.held_out_ = model._calibrate(tasks, names, data.log_seconds)
         model.training_set_ = replace(data, groups=np.arange(len(names)))

@@ -15,7 +15,8 @@ from collage.cost.estimator import CostEstimator, Workload
 from collage.errors import CollageError
 from collage.records import Record
 from collage.runtime.device_info import DeviceInfo
-from estimators.active import CALIBRATION, ActiveEstimator, calibration_set
+from estimators.active import ActiveEstimator
+from estimators.adaptation import CALIBRATION, calibration_set
 from estimators.cost_model.model import CostModel
 from tests.estimators.test_learned import model, records, workload
 
@@ -150,6 +151,20 @@ def test_more_is_measured_where_the_model_is_of_a_machine_that_is_not_near(
         assert estimator.budget_.adapted
         spent[estimator.budget_.far] = sum(estimator.budget_.measures.values())
     assert spent == {False: 100, True: 200}
+
+
+@pytest.mark.parametrize(("cache", "adapted"), [(16 << 20, True), (2 << 20, False)])
+def test_the_models_own_machine_is_adapted_to_a_network_that_stays_in_its_caches(
+    model: CostModel, records: list[Record], cache: int, adapted: bool
+) -> None:
+    features = tuple(model.device_info_["features"])
+    there = DeviceInfo("cpu", "Another", features, 2, 0, "Linux", "x86_64", cache=cache)
+    own = model.adapted({w: Cost(1.0) for w in some(records, 40)}, there.fingerprint, there.as_dict())
+    estimator = ActiveEstimator(own, measured=Slower(model), device=there, least=70, share=0.0)
+    asked = [replace(w, working_set=8 << 20) for w in some(records, 200)]
+    estimator.bounds(asked)
+    assert bool(estimator.budget_.adapted) is adapted and not estimator.budget_.far
+    assert any("a model of larger networks" in note for note in estimator.notes(asked)) is adapted
 
 
 def test_too_few_measurements_adapt_nothing(elsewhere: ActiveEstimator, records: list[Record]) -> None:

@@ -2,13 +2,14 @@
 
 import inspect
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from collage.backends.base import Availability, Backend
 from collage.cost.cost import Cost
-from collage.cost.estimator import CostEstimator, Workload
+from collage.cost.estimator import CostEstimator, Workload, estimates, measured_alike
 from collage.errors import RecordsError
 from collage.measure.protocol import Protocol, candidate_protocol
 from collage.records import Record, RecordDatabase, key_of
@@ -162,3 +163,15 @@ def test_what_an_older_version_condemned_for_its_machine_is_asked_again(database
     again, wrong = CachedEstimator(database, fallback, COLD).estimate([workload("full"), workload("b")])
     assert again.is_finite and wrong.is_invalid and fallback.batches == [["full"]]
     assert CachedEstimator(database, protocol=COLD).estimate([workload("full")])[0].is_unknown
+
+
+def test_a_network_that_stays_in_the_caches_has_costs_of_its_own(database) -> None:
+    here = replace(describe_device(), cache=32 << 20)
+    small, large = (replace(workload("a"), working_set=size << 20) for size in (1, 1024))
+    database.put(Record.of(key_of(small, here, candidate_protocol(here, 1 << 20)), Cost(1e-6)))
+    cached = CachedEstimator(database, device=here)
+    assert cached.estimate([small]) == [Cost(1e-6)]
+    assert cached.estimate([large])[0].is_unknown and cached.estimate([workload("a")])[0].is_unknown
+    asked = [workload("a"), small, large, replace(workload("b"), working_set=1 << 20)]
+    assert [len(group) for group in measured_alike(asked)] == [1, 2, 1]
+    assert estimates(cached, asked)[small] == Cost(1e-6)

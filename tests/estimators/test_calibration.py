@@ -104,13 +104,18 @@ def test_a_calibrated_model_is_saved_whole(model: CostModel, valid: list[Record]
     assert loaded.training_["calibration"]["records"] == 80
 
 
+def test_records_that_were_measured_otherwise_calibrate(model: CostModel, valid: list[Record]) -> None:
+    hot = [replace(r, key=replace(r.key, protocol='{"weights":"hot"}'), seconds=r.seconds / 2) for r in valid[:80]]
+    adapted = model.calibrated(hot)
+    assert adapted.protocol_ == '{"weights":"hot"}' != model.protocol_
+    assert np.median(np.log(adapted.predict(valid) / model.predict(valid))) == pytest.approx(np.log(0.5), abs=0.2)
+
+
 def test_what_cannot_calibrate_is_one_clear_line(model: CostModel, valid: list[Record]) -> None:
     with pytest.raises(CollageError, match=r"at least 30 .* 10 can be used"):
         model.calibrated(valid[:10])
     with pytest.raises(CollageError, match="nothing of tpu"):
         model.calibrated([*valid[:40], replace(valid[41], key=replace(valid[41].key, backend="tpu"))])
-    with pytest.raises(CollageError, match="not measured as those"):
-        model.calibrated([replace(r, key=replace(r.key, protocol='{"weights":"hot"}')) for r in valid[:40]])
     with pytest.raises(CollageError, match="not fitted"):
         CostModel().calibrated(valid)
 

@@ -133,6 +133,16 @@ def test_several_protocols_are_refused_until_one_is_chosen(tmp_path: Path) -> No
     assert ReplayEstimator(source, protocol=COLD).estimate([workload("a")]) == [Cost(1.0)]
 
 
+def test_what_was_evicted_for_a_network_like_the_workloads_is_served(tmp_path: Path) -> None:
+    of_size = [protocol_json(Protocol(evict_bytes=size << 20)) for size in (1, 8, 64)]
+    measured = [record("a", float(i), day=4 - i, protocol=each) for i, each in enumerate(of_size, 1)]
+    source = log(tmp_path, *measured, record("b", 9.0, protocol=of_size[0]))
+    asked = [replace(workload("a"), working_set=size << 20) for size in (1, 4, 16, 256)]
+    assert [cost.seconds for cost in ReplayEstimator(source).estimate(asked)] == [1.0, 2.0, 2.0, 3.0]
+    assert ReplayEstimator(source).estimate([workload("a"), workload("b")]) == [Cost(3.0), Cost(9.0)]
+    assert ReplayEstimator(source, protocol=Protocol(evict_bytes=1 << 20)).estimate(asked[3:]) == [Cost(1.0)]
+
+
 def test_one_number_of_threads_serves_all_and_of_several_the_workloads_own(tmp_path: Path) -> None:
     one = log(tmp_path, record("a", 1.0, threads=8), name="one.jsonl")
     assert ReplayEstimator(one).estimate([workload("a", threads=2)]) == [Cost(1.0)]

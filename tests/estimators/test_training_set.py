@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
 
 from collage.backends import code
 from collage.records import Record
-from collage.records.key import digest_of
+from collage.records.key import canonical_json, digest_of
 from estimators.cost_model.data import training_set as cost_model_data
 from estimators.cost_model.data.training_set import training_set
 
@@ -44,3 +45,12 @@ def test_all_configurations_are_a_choice(measured: list[Record]) -> None:
     records = tvm_records(measured, "older")
     data = training_set(records, configurations="all")
     assert "older backend" not in data.ignored and len(data.records) > len(training_set(records).records)
+
+
+def test_records_of_the_commonest_working_set_are_learned_from(measured: list[Record]) -> None:
+    protocol = json.loads(measured[0].key.protocol)
+    warm = canonical_json({**protocol, "evict_bytes": 1 << 20})
+    small = [replace(r, key=replace(r.key, protocol=warm)) for r in measured[:40]]
+    data = training_set([*measured[40:], *small])
+    assert {r.key.protocol for r in data.records} == {measured[0].key.protocol}
+    assert 0 < data.ignored["another working set"] <= 40

@@ -8,6 +8,8 @@ two networks taken for one make them coarser; neither makes a prediction wrong.
 from __future__ import annotations
 
 import hashlib
+import json
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -77,8 +79,9 @@ def training_set(
     """Choose, weigh and group.
 
     Left out: plans and transitions, Invalid records (rules and builds decide whether a backend takes a candidate, not
-    latencies), records without a description, zero latencies, and those of other versions and configurations of their
-    backend than `configurations` asks for. Records of one workload that was measured several times count once, with the
+    latencies), records without a description, zero latencies, those of other versions and configurations of their
+    backend than `configurations` asks for, and those of networks that keep more or less in the caches than most do
+    (`evict_bytes` of their protocol). Records of one workload that was measured several times count once, with the
     mean.
 
     Parameters
@@ -119,6 +122,12 @@ def training_set(
             ignored[why] = ignored.get(why, 0) + 1
         else:
             kept.append((record, about))
+    measured = Counter(record.key.protocol for record, _ in kept)
+    commonest = max(measured, key=lambda protocol: (measured[protocol], protocol), default="")
+    alike = [pair for pair in kept if not _evicts_otherwise(pair[0].key.protocol, commonest)]
+    if len(alike) < len(kept):
+        ignored["another working set"] = len(kept) - len(alike)
+    kept = alike
     _require_enough(len(kept), len(everything), ignored)
     chosen = tuple(record for record, _ in kept)
     _require_one("devices", {r.key.device for r in chosen}, "train on the records of one machine")
@@ -134,6 +143,14 @@ def training_set(
         designed=marks,
         ignored=ignored,
     )
+
+
+def _evicts_otherwise(protocol: str, other: str) -> bool:
+    """Whether two protocols differ in nothing but `evict_bytes`."""
+    if protocol == other:
+        return False
+    ours, theirs = ({**json.loads(each), "evict_bytes": 0} for each in (protocol, other))
+    return ours == theirs
 
 
 def _built_by(record: Record) -> tuple[str, str]:

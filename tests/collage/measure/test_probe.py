@@ -19,7 +19,7 @@ from collage.measure.clock import HostClock
 from collage.measure.instrument import Span
 from collage.measure.loaded import LoadedArtifact, WarmUps
 from collage.measure.probe import WARM_UP, build_probes, probe, probe_input, self_contained
-from collage.measure.protocol import Protocol, candidate_protocol
+from collage.measure.protocol import BoardProtocol, Protocol, candidate_protocol
 from collage.runtime.device_info import describe_device
 from tests.e2e import faulty
 
@@ -71,6 +71,14 @@ def test_what_is_overwritten_is_more_than_the_caches_hold() -> None:
     here = replace(describe_device(), cache=34 << 20)
     assert candidate_protocol(here).evict_bytes >= 1.25 * here.cache
     assert candidate_protocol(replace(here, cache=0)).evict_bytes == Protocol().evict_bytes > 0
+    assert candidate_protocol(here, working_set=1 << 30) == candidate_protocol(here)
+
+
+def test_of_a_network_that_fits_into_the_caches_as_much_is_overwritten_as_a_call_touches() -> None:
+    here = replace(describe_device(), cache=34 << 20)
+    assert candidate_protocol(here, working_set=4 << 20) == Protocol(evict_bytes=4 << 20)
+    board = replace(here, runtime="a board's")
+    assert candidate_protocol(board, working_set=4 << 20) == BoardProtocol(evict_bytes=4 << 20)
 
 
 def _saying(what: str, order: list[str], call: Callable[[], Any]) -> Callable[[], Any]:
