@@ -17,7 +17,7 @@ class EndToEnd:
     turn_s
         Seconds that a turn lasts at least, and at most unless that is less than a call. Half as long is spent before it
         on warm-up calls that do not count: a process that slept needs them to reach its speed. Many short turns say
-        more than a few long ones: calls that follow each other are slow or fast together.
+        more than a few long ones: calls that follow each other are slow or fast together (`benchmarks.turns`).
     trial_rounds
         Rounds of a placement's trial, beside the fastest one so far.
     race_rounds
@@ -36,7 +36,7 @@ class EndToEnd:
     """
 
     calls: int = 5
-    turn_s: tuple[float, float] = (0.12, 0.2)
+    turn_s: tuple[float, float] = (0.04, 0.2)
     trial_rounds: int = 4
     race_rounds: int = 24
     final_rounds: int = 15
