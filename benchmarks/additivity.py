@@ -3,8 +3,8 @@
 The costs in the records were taken one after the other, over minutes in which the machine drifts; compared with a later
 end-to-end latency, that drift is part of the error. Here the runs of a searched plan and of each of its partitions
 alone (timed cold, as candidates are) are interleaved, so that a disturbance slows all of them. The table shows the
-whole over the sum of the parts, less 1, with the 95% interval of its median over the rounds; and beside it the same for
-the costs as they are in the records.
+whole over the sum of the parts, less 1, with the 95% interval of its median over the rounds; the same with parts before
+which all caches are emptied, whatever the network's working set; and the same for the costs as they are in the records.
 """
 
 from __future__ import annotations
@@ -30,13 +30,15 @@ from collage.api.partitioner import partition
 from collage.cost.estimator import Workload
 from collage.graph.candidates import HOST
 from collage.graph.from_relax import read_graph
+from collage.graph.working_set import working_set
 from collage.measure.artifact import Artifact, prepare
 from collage.measure.builder import build_all
 from collage.measure.probe import WARM_UP, build_probes, self_contained
-from collage.measure.protocol import Protocol
+from collage.measure.protocol import candidate_protocol
 from collage.measure.reference import ReferenceRun
 from collage.measure.statistics import paired_ratio
 from collage.measure.workloads import WorkloadFactory
+from collage.runtime.device_info import describe_device
 from collage.runtime.threads import configure_threads, default_threads, thread_environment
 
 
@@ -51,21 +53,25 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.worker:
         print(json.dumps(measure(options.names[0], options.records, options.turns)))
         return
-    table = Table("network", "partitions", "whole / parts here - 1", "95% interval", "whole / recorded costs - 1")
+    table = Table("network", "partitions", "whole / parts here - 1", "caches emptied", "whole / recorded costs - 1")
     for name in options.names:
         command = [sys.executable, "-m", "benchmarks.additivity", name, "--worker"]
         command += ["--records", str(options.records), "--turns", str(options.turns)]
         environment = {**os.environ, **thread_environment(default_threads())}
         printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment).stdout
         row = json.loads(printed.splitlines()[-1])
-        ratio, low, high = (x - 1 for x in row["ratio"])
-        interval = f"{low:+.1%} to {high:+.1%}"
-        table.add_row(name, str(row["partitions"]), f"{ratio:+.1%}", interval, f"{row['recorded'] - 1:+.1%}")
+        ratios = (_told(row[how]) for how in ("network", "emptied"))
+        table.add_row(name, str(row["partitions"]), *ratios, f"{row['recorded'] - 1:+.1%}")
     Console(width=120).print(table)
 
 
+def _told(ratio: Sequence[float]) -> str:
+    middle, low, high = (x - 1 for x in ratio)
+    return f"{middle:+.1%} ({low:+.1%} to {high:+.1%})"
+
+
 def measure(name: str, records: Path, turns: int) -> dict[str, Any]:
-    """Ratio of the whole to the sum of its parts, (median, low, high), for the plan searched with isolated costs."""
+    """Ratios of the whole to the sum of its parts, (median, low, high), for the plan searched with isolated costs."""
     from collage.measure.clock import clock_of
     from collage.measure.loaded import LoadedArtifact, WarmUps  # after the environment is set: it loads TVM's runtime
 
@@ -98,18 +104,23 @@ def measure(name: str, records: Path, turns: int) -> dict[str, Any]:
             loaded[workload] = LoadedArtifact(artifact, inputs, awake.of(replace(artifact, warm_up=warm_up)))
         plan.compile().export(folder / "plan.so")
         whole = collage.runtime.load(folder / "plan.so").bind(_tensors(reference.inputs))
-        cold = Protocol()
+        here = describe_device()
+        protocols = {
+            "network": candidate_protocol(here, working_set(graph)),
+            "emptied": candidate_protocol(here),
+        }
         together: list[float] = []
-        alone: list[float] = []
+        alone: dict[str, list[float]] = {how: [] for how in protocols}
         for _ in range(turns):
             for _ in range(2):  # they find what was run in between in the caches
                 whole()
             together.append(clock_of("cpu").time_call(whole))
-            once = {w: run.time_once(cold, threads) for w, run in loaded.items()}
-            alone.append(sum(once[w] for w in workloads))
+            for how, protocol in protocols.items():
+                once = {w: run.time_once(protocol, threads) for w, run in loaded.items()}
+                alone[how].append(sum(once[w] for w in workloads))
     return {
         "partitions": len(chosen),
-        "ratio": paired_ratio(together, alone),
+        **{how: paired_ratio(together, sums) for how, sums in alone.items()},
         "recorded": float(np.median(together)) / plan.searched_cost.seconds,
     }
 

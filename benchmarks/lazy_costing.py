@@ -25,6 +25,7 @@ from collage.cost.estimator import Workload
 from collage.frontend import load
 from collage.graph.candidates import HOST, CandidatePartition
 from collage.graph.from_relax import read_graph
+from collage.graph.working_set import working_set
 from collage.measure.transitions import transition_costs
 from collage.measure.workloads import WorkloadFactory
 from collage.progress import Reporter
@@ -61,7 +62,7 @@ class Replay:
         self.candidates = gather_candidates(
             self.graph, [PartitionSpec(b.partition_rule, n) for n, b in backends.items()]
         )
-        factory = WorkloadFactory(module, self.graph, backends, threads)
+        factory = WorkloadFactory(module, self.graph, backends, threads, working_set=working_set(self.graph))
         self.workload = {c: factory.of(c) for c in self.candidates if c.backend != HOST}
         different = list(dict.fromkeys(self.workload.values()))
         self.costs = dict(zip(different, CachedEstimator(records).estimate(different), strict=True))

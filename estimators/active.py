@@ -54,7 +54,8 @@ _Key = tuple[str, str, tuple[tuple[str, tuple[int, ...]], ...], int, int]
 
 
 class ActiveEstimator(CostEstimator):
-    """Measures, within a budget, what a cost model is not sure enough of. The budget is that of the instance.
+    """Measures, within a budget, what a cost model is not sure enough of. The budget is that of the instance, and what
+    is recorded already counts as spent: a second run on the same network measures next to nothing.
 
     Parameters
     ----------
@@ -65,13 +66,13 @@ class ActiveEstimator(CostEstimator):
     protocol
         How to time; None is the default `Protocol()`.
     share
-        Of the distinct workloads whose bounds were asked for and that are not recorded, how many may be measured;
-        between 0 and 1. Without effect on a searcher that does not ask for bounds.
+        Of the distinct workloads whose bounds were asked for, how many may be known exactly, be it from records or
+        because they are measured now; between 0 and 1. Without effect on a searcher that does not ask for bounds.
     least
-        How many workloads may be measured whatever the share; a small network is measured entirely.
+        How many that may be whatever the share; a small network is measured entirely.
     most
-        How many workloads may be measured by the share; None for no limit. What the model knows nothing of is measured
-        besides. These three count twice where the model is of a machine that is not near.
+        How many that may be at most; None for no limit. What the model knows nothing of is measured besides. These
+        three count twice where the model is of a machine that is not near.
     measurements
         How many workloads may be measured at most; None for no limit but `share` and `most`.
     seconds
@@ -164,8 +165,9 @@ class ActiveEstimator(CostEstimator):
             A parameter is out of its range. CollageError: the model cannot be read, or is of another device.
         """
         self._check()
-        known = self._known(workloads)
-        self.budget_.offered.update(_key(w) for w in workloads if _key(w) not in known)
+        known, state = self._known(workloads), self.budget_
+        state.offered.update(key for key in map(_key, workloads) if key not in known)
+        state.recorded.update(key for key in map(_key, workloads) if key in known and key not in state.offered)
         if "learned_" not in vars(self):
             self.learned_ = self._adapted(workloads)
         self._learn_ratios(workloads)
@@ -295,9 +297,12 @@ class ActiveEstimator(CostEstimator):
             raise ValueError(f"intervals are widened by a factor of at least 0, not {self.widening}")
 
     def _limit(self) -> float:
-        offered, times = self.budget_.offered, FAR if self.budget_.far else 1
-        share = max(math.floor(times * self.share * len(offered)), times * self.least) if offered else math.inf
-        return min(share, math.inf if self.most is None else times * self.most, self._most())
+        """How many workloads may be measured in all, by what the model knows."""
+        recorded, times = len(self.budget_.recorded), FAR if self.budget_.far else 1
+        asked = len(self.budget_.offered) + recorded
+        share = max(math.floor(times * self.share * asked), times * self.least) if asked else math.inf
+        known = min(share, math.inf if self.most is None else times * self.most)
+        return min(max(0, known - recorded), self._most())
 
     def _most(self) -> float:
         """Measurements at most, also of what the model knows nothing of, which no share limits."""
@@ -345,7 +350,9 @@ class Budget:
     Attributes
     ----------
     offered
-        Workloads whose bounds were asked for, and that could be measured.
+        Workloads whose bounds were asked for, and that were not recorded.
+    recorded
+        Those that were.
     measures
         Whether each workload that was asked for is measured; asked again, the answer is the same.
     costs
@@ -361,6 +368,7 @@ class Budget:
     """
 
     offered: set[_Key] = field(default_factory=set)
+    recorded: set[_Key] = field(default_factory=set)
     measures: dict[_Key, bool] = field(default_factory=dict)
     costs: dict[_Key, Cost] = field(default_factory=dict)
     prevented: dict[_Key, str] = field(default_factory=dict)

@@ -6,6 +6,7 @@ import math
 import pickle
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,8 +14,9 @@ import pytest
 from collage.cost.cost import PREDICTED, Cost
 from collage.cost.estimator import CostEstimator, Workload
 from collage.errors import CollageError
-from collage.records import Record
-from collage.runtime.device_info import DeviceInfo
+from collage.measure.protocol import candidate_protocol
+from collage.records import Record, RecordDatabase, key_of
+from collage.runtime.device_info import DeviceInfo, describe_device
 from estimators.active import ActiveEstimator
 from estimators.adaptation import CALIBRATION, calibration_set
 from estimators.cost_model.model import CostModel
@@ -165,6 +167,25 @@ def test_the_models_own_machine_is_adapted_to_a_network_that_stays_in_its_caches
     estimator.bounds(asked)
     assert bool(estimator.budget_.adapted) is adapted and not estimator.budget_.far
     assert any("a model of larger networks" in note for note in estimator.notes(asked)) is adapted
+
+
+@pytest.mark.parametrize(("recorded", "measured"), [(0, 10), (6, 4), (30, 0)])
+def test_what_is_recorded_counts_as_spent(
+    model: CostModel, records: list[Record], tmp_path: Path, recorded: int, measured: int
+) -> None:
+    """A second run on the same network measures nothing again, and nothing else either."""
+    here = describe_device()
+    own = model.adapted({w: Cost(1.0) for w in some(records, 40)}, here.fingerprint, here.as_dict())
+    asked = some(records, 50)
+    with RecordDatabase(tmp_path / "records.db") as database:
+        known = [Record.of(key_of(w, here, candidate_protocol(here)), Cost(1e-3)) for w in asked[:recorded]]
+        database.put_many(known)
+        estimator, counted = ActiveEstimator(own, database, share=0.2, device=here), Counted()
+        vars(estimator)["measurer_"] = counted
+        estimator.bounds(asked)
+        costs = estimator.estimate(asked)
+    assert len(counted.asked) == measured
+    assert [cost.seconds for cost in costs[:recorded]] == [1e-3] * recorded
 
 
 def test_too_few_measurements_adapt_nothing(elsewhere: ActiveEstimator, records: list[Record]) -> None:
