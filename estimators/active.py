@@ -234,9 +234,9 @@ class ActiveEstimator(CostEstimator):
         return Float32Twins(self.learned_.model_)
 
     @cached_property
-    def _unrecorded(self) -> set[_Key]:
-        """What was looked up, and not found."""
-        return set()
+    def _looked_up(self) -> dict[_Key, Cost | None]:
+        """What the records say; None of what is not in them. Every search asks for all workloads."""
+        return {}
 
     @cached_property
     def _predictions(self) -> dict[_Key, Cost]:
@@ -313,17 +313,15 @@ class ActiveEstimator(CostEstimator):
 
     def _known(self, workloads: Sequence[Workload]) -> dict[_Key, Cost]:
         """What is known without measuring anything."""
-        measured = self.budget_.costs
-        known = {key: measured[key] for key in map(_key, workloads) if key in measured}
-        others = [w for w in workloads if _key(w) not in known and _key(w) not in self._unrecorded]
-        if self.measured is None and others:
+        measured, asked = self.budget_.costs, {_key(w): w for w in workloads}
+        new = {key: w for key, w in asked.items() if key not in measured and key not in self._looked_up}
+        if self.measured is None and new:
             place = None if self.workers is None else self.workers.device
             known_before = CachedEstimator(self.records, protocol=self.protocol, device=place)
-            recorded = zip(others, known_before.estimate(others), strict=True)
-            found = {_key(w): cost for w, cost in recorded if not cost.is_unknown}
-            known.update(found)
-            self._unrecorded.update(key for w in others if (key := _key(w)) not in found)
-        return known
+            recorded = zip(new, known_before.estimate(list(new.values())), strict=True)
+            self._looked_up.update((key, None if cost.is_unknown else cost) for key, cost in recorded)
+        costs = ((key, measured[key] if key in measured else self._looked_up.get(key)) for key in asked)
+        return {key: cost for key, cost in costs if cost is not None}
 
     @cached_property
     def measurer_(self) -> CostEstimator:
