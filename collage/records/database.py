@@ -314,12 +314,12 @@ def _by_host(connection: Connection, by_device: Mapping[str, int]) -> dict[str, 
 
 
 def _digests(keys: Iterable[RecordKey]) -> list[str]:
-    return list(dict.fromkeys(each.digest for key in keys for each in key.alternatives()))
+    return list(dict.fromkeys(each.digest for key in keys for each in key.alternatives))
 
 
 def _first_of_each(keys: Iterable[RecordKey], found: Mapping[str, _Found]) -> dict[RecordKey, _Found]:
     """For each key what was found under it, or else under the first of its equivalents that has something."""
-    digests = ((key, (each.digest for each in key.alternatives())) for key in keys)
+    digests = ((key, (each.digest for each in key.alternatives)) for key in keys)
     first = ((key, next((d for d in alternatives if d in found), None)) for key, alternatives in digests)
     return {key: found[digest] for key, digest in first if digest is not None}
 

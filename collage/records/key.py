@@ -99,12 +99,14 @@ class RecordKey:
     @cached_property
     def digest(self) -> str:
         """SHA-256 over the canonical JSON of all fields, in hexadecimal; the same in every process."""
-        return hashlib.sha256(canonical_json(self.as_dict()).encode()).hexdigest()
+        # The protocol is canonical JSON already: thousands of keys are looked up, each with alternatives.
+        fields = (f'"{n}":{self.protocol if n == "protocol" else _encode(getattr(self, n))}' for n in sorted(_NAMES))
+        return hashlib.sha256(f"{{{','.join(fields)}}}".encode()).hexdigest()
 
-    def alternatives(self) -> list[RecordKey]:
+    @cached_property
+    def alternatives(self) -> tuple[RecordKey, ...]:
         """This key, then those of equivalent configurations."""
-        others = (replace(self, configuration=known, equivalent=()) for known in self.equivalent)
-        return [self, *others]
+        return (self, *(replace(self, configuration=known, equivalent=()) for known in self.equivalent))
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready, with the protocol as an object: the `key` of a line of a benchmark log."""
