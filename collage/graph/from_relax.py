@@ -7,7 +7,7 @@ expression, a data type or an inline tuple is part of the call that holds it and
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import tvm
@@ -85,7 +85,6 @@ class _Reader:
         self.mod = mod
         self.specs: list[NodeSpec] = []
         self.index_of: dict[Any, int | None] = {}
-        self.kinds: dict[Hashable, OpKind] = {}
 
     def add(self, spec: NodeSpec, key: Any) -> int:
         self.specs.append(spec)
@@ -105,7 +104,7 @@ class _Reader:
         inputs = tuple(dict.fromkeys(self.sources(value)))
         produced, size = _value_kind(var.ty), bytes_of(var.ty)
         if isinstance(value, relax.Call):
-            kind = call_kind(value, self.mod, self.kinds)
+            kind = call_kind(value, self.mod)
             self.add(
                 NodeSpec(NodeKind.CALL, operator_name(value), inputs, kind, var, value, produced, size, place, ends),
                 var,

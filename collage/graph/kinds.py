@@ -65,7 +65,11 @@ _OF_TVM_PATTERN = {
 }
 
 
-def call_kind(call: relax.Call, mod: tvm.IRModule, cache: dict[Hashable, OpKind] | None = None) -> OpKind:
+#: Kinds found in this process, by operator, attributes and argument types: every candidate's module is read as a graph.
+_FOUND: dict[Hashable, OpKind] = {}
+
+
+def call_kind(call: relax.Call, mod: tvm.IRModule) -> OpKind:
     """The kind of a Relax call, from what it legalises to.
 
     A call that becomes several TIR functions (FuseTIR can merge them into one kernel) has the greatest of their kinds,
@@ -79,14 +83,13 @@ def call_kind(call: relax.Call, mod: tvm.IRModule, cache: dict[Hashable, OpKind]
         A call whose arguments are variables, constants, shapes or inline tuples of them.
     mod
         The module that holds the TIR functions that `call_tir` names.
-    cache
-        Kinds found so far, by operator, attributes and argument types; it is read and added to.
     """
-    cache = {} if cache is None else cache
+    if not isinstance(call.op, tvm.ir.Op) or any(isinstance(a, tvm.ir.GlobalVar) for a in call.args):
+        return _analyse(call, mod)  # another module may give the name to another function
     key = _cache_key(call)
-    if key not in cache:
-        cache[key] = _analyse(call, mod)
-    return cache[key]
+    if key not in _FOUND:
+        _FOUND[key] = _analyse(call, mod)
+    return _FOUND[key]
 
 
 def _cache_key(call: relax.Call) -> Hashable:
@@ -97,9 +100,7 @@ def _cache_key(call: relax.Call) -> Hashable:
 def _argument_key(argument: tvm.ir.Expr) -> Hashable:
     if isinstance(argument, relax.Tuple):
         return tuple(_argument_key(field) for field in argument.fields)
-    if isinstance(argument, (relax.Var, tvm.ir.GenericConst)):
-        return _structure(argument.ty)
-    return argument.name_hint if isinstance(argument, tvm.ir.GlobalVar) else _structure(argument)
+    return _structure(argument.ty if isinstance(argument, (relax.Var, tvm.ir.GenericConst)) else argument)
 
 
 def _structure(value: tvm.runtime.Object | None) -> Hashable:
