@@ -249,12 +249,17 @@ class ActiveEstimator(CostEstimator):
         learned = LearnedEstimator(self.model, NothingKnown(), self.device, backends)
         fingerprint, described = learned.place_
         foreign = learned.foreign_ is not None
-        if not workloads or not (foreign or stays_in_caches(workloads[0], described)):
+        if not workloads:
+            return learned
+        if not foreign and (self.protocol is not None or not stays_in_caches(workloads[0], described)):
             return learned
         model, state = learned.model_, self.budget_
         known_threads = model.training_.get("threads", [])
         state.far = foreign and not is_near(model.device_info_, known_threads, described, workloads[0].threads)
         finite = self._measured_first(calibration_set(model, workloads))
+        if len(finite) < LEAST_CALIBRATION:  # records may have spent the budget: they will do
+            known = self._known(workloads)
+            finite = self._measured_first(calibration_set(model, [w for w in workloads if _key(w) in known]))
         if len(finite) < LEAST_CALIBRATION:
             return learned
         adapted = model.adapted(finite, fingerprint, described)

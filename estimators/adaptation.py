@@ -19,8 +19,8 @@ CALIBRATION, LEAST_CALIBRATION = 60, 30
 
 
 def stays_in_caches(workload: Workload, device: Mapping[str, Any]) -> bool:
-    """Whether the network that a workload is part of fits into the caches of a machine, as records describe it."""
-    return 0 < workload.working_set <= int(device.get("cache") or 0)
+    """Whether the network that a workload is part of fits into the caches of a CPU, as records describe it."""
+    return device.get("kind") == "cpu" and 0 < workload.working_set <= int(device.get("cache") or 0)
 
 
 def calibration_set(model: CostModel, workloads: Sequence[Workload]) -> list[Workload]:

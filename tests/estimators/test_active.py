@@ -195,6 +195,24 @@ def test_what_is_recorded_counts_as_spent(
     assert [cost.seconds for cost in costs[:recorded]] == [1e-3] * recorded
 
 
+def test_records_that_spent_the_budget_adapt_the_model(model: CostModel, records: list[Record], tmp_path: Path) -> None:
+    here, asked = describe_device(), some(records, 500)
+    chosen = set(calibration_set(model, asked))
+    recorded = [w for w in asked if w not in chosen][:200]
+    with RecordDatabase(tmp_path / "records.db") as database:
+        costs = [Cost(3.0 * float(seconds)) for seconds in model.predict(recorded)]
+        database.put_many(
+            [Record.of(key_of(w, here, candidate_protocol(here)), c) for w, c in zip(recorded, costs, strict=True)]
+        )
+        estimator, counted = ActiveEstimator(model, database, share=0.2, device=here), Counted()
+        vars(estimator)["measurer_"] = counted
+        bounds = dict(zip(asked, estimator.bounds(asked), strict=True))
+    assert estimator.budget_.adapted and not counted.asked
+    rest = [w for w in asked if w not in set(recorded)]
+    middles = [math.sqrt(bounds[w][0] * bounds[w][1]) for w in rest]
+    assert middles == pytest.approx([3.0 * float(seconds) for seconds in model.predict(rest)], rel=0.2)
+
+
 def test_too_few_measurements_adapt_nothing(elsewhere: ActiveEstimator, records: list[Record]) -> None:
     elsewhere.least = 10
     with pytest.raises(CollageError, match="the cost model is of device"):
