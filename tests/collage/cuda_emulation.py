@@ -151,7 +151,9 @@ def _emulated(state: Emulation, monkeypatch: pytest.MonkeyPatch) -> Iterator[Emu
     quick = replace(transition_protocol("cuda"), **_QUICK)
     monkeypatch.setattr("collage.measure.transitions.transition_protocol", lambda device: quick)
     for place in ("estimators.measured", "collage.measure.protocol"):
-        monkeypatch.setattr(f"{place}.candidate_protocol", lambda device: replace(candidate_protocol(device), **_QUICK))
+        monkeypatch.setattr(
+            f"{place}.candidate_protocol", lambda device, size=0: replace(candidate_protocol(device, size), **_QUICK)
+        )
     monkeypatch.setattr("collage.deployed.entry.Contestant", ContestantHere)
     # Latencies here mean nothing: nobody is left out for them.
     monkeypatch.setattr("collage.confirm.contest.is_hopeless", lambda seconds, least: False)
