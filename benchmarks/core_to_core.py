@@ -11,16 +11,11 @@ import argparse
 import json
 import os
 import statistics
-import tempfile
 import time
-from contextlib import ExitStack
 from pathlib import Path
 
-import numpy as np
-
+from benchmarks.referee.engines import engines_on
 from benchmarks.referee.origin import origin
-from benchmarks.referee.process import Contestant, Entry
-from benchmarks.workloads import build, random_inputs
 from collage.cost.disturbance import LIMITS
 from collage.measure.core_to_core import round_trip
 
@@ -31,19 +26,14 @@ _PAUSE_S = 0.6
 
 def look_at(network: str, seconds: float) -> list[dict[str, float]]:
     """For so long: seconds of a call of each rival, and of round trips before and after."""
-    proto, looks = build(network), []
+    looks = []
     first, second, *_ = sorted(os.sched_getaffinity(0))
-    with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
-        model, inputs = Path(name) / f"{network}.onnx", Path(name) / "inputs.npz"
-        model.write_bytes(proto.SerializeToString(deterministic=True))
-        np.savez(inputs, **random_inputs(proto, 0))  # type: ignore[arg-type]
-        rivals = [Contestant.start(Entry(kind, kind, model), inputs, 2) for kind in _RIVALS]
-        for rival in rivals:
-            stack.callback(rival.close)
+    with engines_on(network, dict(zip(_RIVALS, _RIVALS, strict=True))) as rivals:
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             look = {"before": round_trip(first, second)}
-            look |= {r.name: statistics.median(r.ask(time=_TURN_S, warm=_TURN_S / 2)["samples"]) for r in rivals}
+            turns = {name: rival.ask(time=_TURN_S, warm=_TURN_S / 2)["samples"] for name, rival in rivals.items()}
+            look |= {name: statistics.median(samples) for name, samples in turns.items()}
             looks.append({**look, "after": round_trip(first, second)})
             time.sleep(_PAUSE_S)
     return looks

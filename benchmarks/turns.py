@@ -12,16 +12,13 @@ import argparse
 import json
 import random
 import statistics
-import tempfile
-from contextlib import ExitStack
 from itertools import combinations
 from pathlib import Path
 
 import numpy as np
 
+from benchmarks.referee.engines import engines_on
 from benchmarks.referee.origin import origin
-from benchmarks.referee.process import Contestant, Entry
-from benchmarks.workloads import build, random_inputs
 
 _ENTRIES = {"openvino": "openvino", "openvino again": "openvino", "onnxruntime": "onnxruntime"}
 _LENGTHS = (0.02, 0.04, 0.08, 0.12, 0.2)
@@ -32,15 +29,9 @@ Rounds = dict[str, list[dict[str, float]]]
 
 def rounds_of(network: str, count: int) -> Rounds:
     """So many rounds of turns of each length; half as long is spent on calls that do not count."""
-    proto, rng = build(network), random.Random(0)
+    rng = random.Random(0)
     found: Rounds = {str(length): [] for length in _LENGTHS}
-    with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
-        model, inputs = Path(name) / f"{network}.onnx", Path(name) / "inputs.npz"
-        model.write_bytes(proto.SerializeToString(deterministic=True))
-        np.savez(inputs, **random_inputs(proto, 0))  # type: ignore[arg-type]
-        running = {name: Contestant.start(Entry(name, kind, model), inputs, 2) for name, kind in _ENTRIES.items()}
-        for one in running.values():
-            stack.callback(one.close)
+    with engines_on(network, _ENTRIES) as running:
         for _ in range(count):
             for length in rng.sample(_LENGTHS, len(_LENGTHS)):
                 order = rng.sample(list(running), len(running))

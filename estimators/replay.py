@@ -31,11 +31,12 @@ from collage.cost.cost import Cost
 from collage.cost.estimator import CostEstimator, Workload
 from collage.cost.transition import Pair, Transition, transitions_of
 from collage.errors import RecordsError
+from collage.measure.protocol import whatever_evicted
 from collage.measure.workers import Workers
 from collage.progress import Reporter
 from collage.records import Record, RecordDatabase, by_key, read_observations
 from collage.records.database import default_path
-from collage.records.key import Composites, Device, MeasuringProtocol, canonical_json, protocol_json
+from collage.records.key import Composites, Device, MeasuringProtocol, protocol_json
 from collage.records.places import place_of
 
 Source = RecordDatabase | str | os.PathLike[str]
@@ -112,7 +113,7 @@ class ReplayEstimator(CostEstimator):
         records = _chosen(records, "device", [r.key.device for r in records], self._fingerprint(), "device=")
         costs = [r for r in records if r.key.kind == "candidate"]
         wanted = None if self.protocol is None else protocol_json(self.protocol)
-        how = [_but_evicted(r) if wanted is None else r.key.protocol for r in costs]
+        how = [whatever_evicted(r.key.protocol) if wanted is None else r.key.protocol for r in costs]
         costs = _chosen(costs, "measuring protocol", how, wanted, "protocol=")
         return RecordedCosts([*costs, *(r for r in records if r.key.kind == "transition")])
 
@@ -197,11 +198,6 @@ def _chosen(records: list[Record], what: str, values: Sequence[str], wanted: str
     if wanted is not None and wanted not in distinct:
         raise RecordsError(f"no record to replay is of {what} {wanted}; there are: {'; '.join(distinct) or 'none'}")
     return [r for r, value in zip(records, values, strict=True) if wanted is None or value == wanted]
-
-
-def _but_evicted(record: Record) -> str:
-    """The protocol of a record, whatever was evicted."""
-    return canonical_json({**json.loads(record.key.protocol), "evict_bytes": 0})
 
 
 def _evicted(record: Record) -> int:

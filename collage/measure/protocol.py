@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
@@ -123,6 +124,11 @@ def candidate_protocol(device: DeviceInfo, working_set: int = 0) -> Protocol:
     kind = BoardProtocol if device.runtime else Protocol
     everything = device.cache + device.cache // 4 or Protocol.evict_bytes
     return kind(evict_bytes=min(everything, working_set or everything))
+
+
+def whatever_evicted(protocol: str) -> str:
+    """A protocol as it stands in a key, without `evict_bytes`: networks of all sizes have it in common."""
+    return json.dumps({**json.loads(protocol), "evict_bytes": 0}, sort_keys=True)
 
 
 #: Latency of a consumer right after its producer. Whatever ran before is warm, as in a network that runs again and

@@ -8,7 +8,6 @@ two networks taken for one make them coarser; neither makes a prediction wrong.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ import numpy as np
 from collage.backends.code import equivalent_defaults
 from collage.cost.estimator import Configurations
 from collage.errors import CollageError
+from collage.measure.protocol import whatever_evicted
 from collage.records import Record
 from collage.records.key import digest_of
 from estimators.cost_model.data.repeats import one_of_each
@@ -124,10 +124,10 @@ def training_set(
             kept.append((record, about))
     measured = Counter(record.key.protocol for record, _ in kept)
     commonest = max(measured, key=lambda protocol: (measured[protocol], protocol), default="")
-    alike = [pair for pair in kept if not _evicts_otherwise(pair[0].key.protocol, commonest)]
-    if len(alike) < len(kept):
-        ignored["another working set"] = len(kept) - len(alike)
-    kept = alike
+    alike = {p for p in measured if whatever_evicted(p) == whatever_evicted(commonest)}
+    if others := alike - {commonest}:
+        ignored["another working set"] = sum(measured[protocol] for protocol in others)
+        kept = [(record, about) for record, about in kept if record.key.protocol not in others]
     _require_enough(len(kept), len(everything), ignored)
     chosen = tuple(record for record, _ in kept)
     _require_one("devices", {r.key.device for r in chosen}, "train on the records of one machine")
@@ -143,14 +143,6 @@ def training_set(
         designed=marks,
         ignored=ignored,
     )
-
-
-def _evicts_otherwise(protocol: str, other: str) -> bool:
-    """Whether two protocols differ in nothing but `evict_bytes`."""
-    if protocol == other:
-        return False
-    ours, theirs = ({**json.loads(each), "evict_bytes": 0} for each in (protocol, other))
-    return ours == theirs
 
 
 def _built_by(record: Record) -> tuple[str, str]:
