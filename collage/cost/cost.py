@@ -90,12 +90,16 @@ class Cost:
     def ties(self, other: Cost, tolerance: float = 0.02) -> bool:
         """Whether the difference lies inside the combined intervals or under `tolerance` (a ratio): then the
         incumbent stays.
+
+        An interval reaches half of its cost at most, so that three times as slow never ties. That of a single sample
+        is as wide as the sample itself, and a single one is taken of what is far slower than its alternatives.
         """
         self._known(other)
         if self.is_invalid or other.is_invalid:
             return self.is_invalid and other.is_invalid
         gap = abs(self.seconds - other.seconds)
-        return gap <= max(self.spread + other.spread, tolerance * min(self.seconds, other.seconds))
+        reach = sum(min(cost.spread, cost.seconds / 2) for cost in (self, other))
+        return gap <= max(reach, tolerance * min(self.seconds, other.seconds))
 
     def __str__(self) -> str:
         if self.is_invalid:

@@ -32,6 +32,16 @@ def test_a_difference_inside_the_intervals_is_a_tie() -> None:
         assert simplest(given, found, {"x alone": given.partitioning([whole])})[0] == name
 
 
+def test_what_was_left_after_one_sample_because_it_is_far_slower_does_not_tie() -> None:
+    """Seen on a busy machine: the interval of a single sample reaches down to 0."""
+    graph = graph_of([[], [0]])
+    costs = {candidate(graph, "x", [0]): Cost(22e-6, 1e-6), candidate(graph, "x", [1]): Cost(30e-6, 26e-6)}
+    slow = candidate(graph, "y", [0, 1])
+    given = problem_of(graph, {**costs, slow: Cost(5301e-6, 5301e-6, samples=1)})
+    found = DijkstraSearcher().search(given)
+    assert simplest(given, found, {"y alone": given.partitioning([slow])})[0] == SEARCHED
+
+
 def alone(of: SearchProblem) -> dict[str, Partitioning]:
     covers = {
         "x alone": [c for c in of.candidates if len(c.sub_graph.inside) == 4],
