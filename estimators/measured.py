@@ -15,11 +15,12 @@ from functools import cache, cached_property
 from pathlib import Path
 from types import TracebackType
 
+from collage.arrays import write_arrays
 from collage.cost.cost import Cost
 from collage.cost.estimator import CostEstimator, Samples, Workload, device_kind, working_set_of
 from collage.errors import CodegenError
 from collage.graph.from_relax import read_graph
-from collage.measure.artifact import Artifact, Preparation, prepare, prewarm, write_arrays
+from collage.measure.artifact import Artifact, Preparation, prepare, prewarm
 from collage.measure.builder import Built
 from collage.measure.check import WRONG, wrong_numbers
 from collage.measure.conditions import Conditions, disturbance_notes

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from collage.arrays import with_type
 from collage.errors import ModelInputError
 from collage.runtime.tensor_spec import TensorSpec
 
@@ -94,7 +95,7 @@ def _file(path: Path) -> dict[str, np.ndarray]:
         if isinstance(loaded, np.ndarray):
             raise ModelInputError(f"{path} holds one array: samples are an .npz file with an array for each input")
         with loaded:
-            return {name: loaded[name] for name in loaded.files}
+            return {name: with_type(loaded[name]) for name in loaded.files}
     except OSError as error:
         raise ModelInputError(f"{path} cannot be read: {error.strerror or error}") from error
     except (ValueError, EOFError, zipfile.BadZipFile) as error:

@@ -97,6 +97,7 @@ def _inputs(
 def _read(path: Path, spec: TensorSpec) -> np.ndarray:
     import numpy as np
 
+    from collage.arrays import with_type
     from collage.errors import ModelInputError
 
     try:
@@ -106,7 +107,7 @@ def _read(path: Path, spec: TensorSpec) -> np.ndarray:
         raise ModelInputError(f"{path}: cannot read input {spec.name}: {reason}") from error
     if not isinstance(value, np.ndarray):
         raise ModelInputError(f"{path}: an archive; input {spec.name} needs one array, as numpy.save writes it")
-    return value
+    return with_type(value)
 
 
 def _random(spec: TensorSpec, seed: int) -> np.ndarray:
@@ -135,9 +136,14 @@ def _save(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
 
     try:
         with path.open("wb") as file:
-            np.savez(file, allow_pickle=False, **dict(arrays))
+            np.savez(file, allow_pickle=False, **{name: _readable(array) for name, array in arrays.items()})
     except OSError as error:
         raise CollageError(f"{path}: cannot write the outputs: {error.strerror or error}") from error
+
+
+def _readable(array: np.ndarray) -> np.ndarray:
+    """Of a type that NumPy reads again; bfloat16 becomes float32, which has all of its numbers."""
+    return array.astype("float32") if array.dtype.name == "bfloat16" else array
 
 
 def _latency(model: CompiledModel | ModelSet, values: Sequence[np.ndarray], repeat: int) -> str:

@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from collage.arrays import write_arrays
 from collage.backends.base import Backend
 from collage.compile.build import build, build_untouched
 from collage.compile.rewrite import apply
@@ -27,7 +28,7 @@ from collage.deployed.race import Race
 from collage.errors import CollageError
 from collage.graph.candidates import HOST
 from collage.graph.dataflow_graph import DataflowGraph
-from collage.measure.artifact import Artifact, write_arrays
+from collage.measure.artifact import Artifact
 from collage.measure.boards import Board
 from collage.measure.faults import Failure
 from collage.measure.job import Job

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import psutil
 
+from collage.arrays import read_array, write_arrays
 from collage.deployed import rivals
 from collage.deployed.messages import (
     COMPILED,
@@ -68,7 +70,7 @@ class Server:
 
     def _load(self, request: Load) -> Answer:
         self._request = request
-        inputs = self._inputs = [np.load(path) for path in request.inputs]  # engines work on their memory
+        inputs = self._inputs = [read_array(path) for path in request.inputs]  # engines work on their memory
         begin = time.perf_counter()
         if request.kind == COMPILED:
             self._call = self._compiled(inputs)
@@ -105,18 +107,15 @@ class Server:
         """Of compiled models only."""
         written = []
         for number, sample in enumerate(request.samples):
-            found = _arrays(_listed(self._model(*self._on_device([np.load(path) for path in sample]))))
-            paths = tuple(f"{request.folder}/{number}-{i}.npy" for i in range(len(found)))
-            for path, array in zip(paths, found, strict=True):
-                np.save(path, array)
-            written.append(paths)
+            found = _arrays(_listed(self._model(*self._on_device([read_array(path) for path in sample]))))
+            written.append(write_arrays(found, Path(request.folder), f"{number}-"))
         return Ran(tuple(written))
 
     def _check(self, request: Check) -> Answer:
         begin = time.perf_counter()
         outputs = _arrays(self._call())
         took = time.perf_counter() - begin
-        expected = [np.load(path) for path in request.expected]
+        expected = [read_array(path) for path in request.expected]
         return Checked(wrong_numbers(outputs, expected, request.tolerance) or "", took, _resident())
 
     def _time(self, request: Time) -> Answer:

@@ -15,6 +15,7 @@ import numpy as np
 import psutil
 
 from collage.annotations.precision import INT8
+from collage.arrays import read_array, write_arrays
 from collage.backends.base import Backend
 from collage.compile.build import CompiledExecutable, build, build_untouched
 from collage.compile.rewrite import apply
@@ -28,7 +29,6 @@ from collage.deployed.timeline import PARTITION
 from collage.errors import CollageError
 from collage.graph.candidates import HOST, CandidatePartition
 from collage.graph.dataflow_graph import DataflowGraph
-from collage.measure.artifact import write_arrays
 from collage.measure.faults import is_scarcity
 from collage.measure.patience import Patience
 from collage.measure.protocol import Protocol
@@ -148,7 +148,7 @@ class PlanRunner:
             found = entry.run(Run(tuple(written), folder), self.fastest)
             if found is None:
                 return entry.problem or Cost.unknown("it gave no outputs")
-            return [[np.load(path) for path in paths] for paths in found.outputs]
+            return [[read_array(path) for path in paths] for paths in found.outputs]
 
     @property
     def capacity(self) -> int:

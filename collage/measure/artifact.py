@@ -201,13 +201,3 @@ def _call(callee: Any, arguments: Sequence[Any], step: Partition) -> Any:
     if isinstance(callee, relax.ExternFunc):
         return external_call(str(callee.global_symbol), arguments, step.function.ret_ty)
     return relax.Call(callee, list(arguments))
-
-
-def write_arrays(arrays: tuple[np.ndarray, ...], directory: Path, prefix: str) -> tuple[str, ...]:
-    """Save arrays for the timing process; returns their paths."""
-    paths = []
-    for position, array in enumerate(arrays):
-        path = directory / f"{prefix}{position}.npy"
-        np.save(path, array)
-        paths.append(str(path))
-    return tuple(paths)

@@ -6,11 +6,11 @@ import copy
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import tvm
 import tvm_ffi
 from tvm.runtime.vm import VirtualMachine
 
+from collage.arrays import read_array
 from collage.measure.artifact import Artifact
 from collage.measure.clock import clock_of
 from collage.measure.protocol import Protocol
@@ -48,7 +48,7 @@ class LoadedArtifact:
         self.vm = VirtualMachine(library, device)
         self.inputs = inputs
         self.pristine = [tensor.copyto(device) for tensor in inputs] if not is_host(artifact.device) else []
-        self._arguments = [*inputs, *(upload(np.load(path), device) for path in artifact.weights)]
+        self._arguments = [*inputs, *(upload(read_array(path), device) for path in artifact.weights)]
         self._main = self.vm["main"]
         self.warm_up = warm_up
         self.fed = artifact.fed

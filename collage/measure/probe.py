@@ -22,12 +22,13 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from collage.arrays import write_arrays
 from collage.backends.base import Backend
 from collage.cost.estimator import Workload
 from collage.errors import last_line
 from collage.graph.candidates import CandidatePartition
 from collage.graph.from_relax import read_graph
-from collage.measure.artifact import Artifact, Preparation, prepare, write_arrays
+from collage.measure.artifact import Artifact, Preparation, prepare
 from collage.measure.builder import Built, build_all
 from collage.measure.faults import Failure, blame_of
 from collage.measure.workloads import WorkloadFactory

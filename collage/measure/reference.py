@@ -1,9 +1,9 @@
 """Reference values: the value of every node of a network in one run, computed by TVM operator by operator.
 
 Candidates run on these values as inputs, real activations with legal indices, and are correct if they give these values
-as outputs (Invariant 4 of the architecture). No exporter and no fusion is involved. A network in float16 is computed in
-float32 from the same weights and inputs, and every value is rounded once. Where a reference is uncertain, everything is
-computed in float64, if TVM can.
+as outputs (Invariant 4 of the architecture). No exporter and no fusion is involved. A network in half precision is
+computed in float32 from the same weights and inputs, and every value is rounded once. Where a reference is uncertain,
+everything is computed in float64, if TVM can.
 """
 
 from __future__ import annotations

@@ -18,11 +18,12 @@ from pathlib import Path
 
 import numpy as np
 
+from collage.arrays import write_arrays
 from collage.backends.base import Backend
 from collage.cost.estimator import Workload
 from collage.cost.transition import Pair, Transition, transitions_of
 from collage.graph.from_relax import read_graph
-from collage.measure.artifact import Artifact, write_arrays
+from collage.measure.artifact import Artifact
 from collage.measure.builder import Built
 from collage.measure.faults import Failure
 from collage.measure.host import measured_on

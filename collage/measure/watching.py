@@ -10,6 +10,7 @@ import numpy as np
 import tvm_ffi
 from tvm.runtime.vm import VirtualMachine
 
+from collage.arrays import read_array
 from collage.measure.clock import clock_of
 from collage.measure.instrument import Span
 from collage.runtime.devices import device_of, upload
@@ -63,7 +64,7 @@ def watch(model: CompiledModel, inputs: Sequence[str], runs: int) -> tuple[Parts
         How many.
     """
     clock, devices = clock_of(model.device), [device_of(name) for name in model.devices]
-    watched = WatchedModel(model.module, [upload(np.load(path), devices[0]) for path in inputs], devices)
+    watched = WatchedModel(model.module, [upload(read_array(path), devices[0]) for path in inputs], devices)
     watched.call_watched()
     calls = [clock.watch_once(watched) for _ in range(runs)]
     return parts_of(calls), launches_of(calls), calls_of(calls)

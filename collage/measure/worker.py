@@ -14,6 +14,7 @@ from typing import Protocol as Interface
 
 import numpy as np
 
+from collage.arrays import read_array
 from collage.errors import last_line
 from collage.measure.check import wrong_numbers
 from collage.measure.clock import clock_of, remark
@@ -86,8 +87,8 @@ def run(job: Job, warm_ups: WarmUps, emit: Send, repeats: Repeats | None = None)
     configure_threads(job.threads)
     load_library()  # kernels run on its threads, as they will in deployment
     clock, device = clock_of(job.device), device_of(job.device)
-    inputs = [upload(np.load(path), device) for path in job.inputs]
-    expected = [np.load(path) for path in job.expected]
+    inputs = [upload(read_array(path), device) for path in job.inputs]
+    expected = [read_array(path) for path in job.expected]
     emit(Ready())
     ready: dict[int, LoadedArtifact] = {}
     first: dict[int, float] = {}

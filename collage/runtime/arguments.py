@@ -19,6 +19,8 @@ from collage.runtime.tensor_spec import TensorSpec
 
 #: Kernels are compiled for addresses like those of TVM's own memory.
 ALIGNMENT = 64
+#: DLPack's number for memory of the processor.
+_CPU = 1
 #: Bytes up to which an array is kept until another one is given.
 _KEPT = 1 << 24
 
@@ -105,6 +107,8 @@ class Argument:
     def _as_array(self, value: Any) -> np.ndarray:
         if hasattr(value, "__dlpack__"):
             try:
+                if self.spec.dtype == "bfloat16" and value.__dlpack_device__()[0] == _CPU:
+                    return values_of(tvm_ffi.from_dlpack(value, require_contiguous=True))
                 return np.from_dlpack(value)
             except (BufferError, TypeError, RuntimeError, ValueError) as error:
                 raise self._refused(f"cannot be read as an array: {error}") from error
@@ -127,15 +131,34 @@ class Staging:
     def __init__(self, spec: TensorSpec) -> None:
         allocate = tvm_ffi.get_global_func("runtime.TVMTensorAllocWithScope")
         self.tensor = allocate(tvm_ffi.Shape(spec.shape), tvm_ffi.dtype(spec.dtype), tvm_ffi.device("cpu", 0), None)
-        dtype = numpy_dtype(spec.dtype)
-        size = int(np.prod(spec.shape, dtype=np.int64)) * dtype.itemsize
-        memory: Any = (ctypes.c_char * size).from_address(self.tensor.data_ptr() if size else 0)
-        self._array = np.frombuffer(memory, dtype=dtype).reshape(spec.shape)
+        self._array = _on_memory(self.tensor, spec.shape, spec.dtype)
 
     def filled(self, array: np.ndarray) -> Any:
         """The tensor, after the array was copied to it."""
         np.copyto(self._array, array)
         return self.tensor
+
+
+def values_of(tensor: Any) -> np.ndarray:
+    """An array on a tensor's memory; a copy where the type is bfloat16, which NumPy's DLPack does not know.
+
+    Parameters
+    ----------
+    tensor
+        Of tvm-ffi, dense, on the CPU.
+    """
+    try:
+        return np.from_dlpack(tensor)
+    except RuntimeError:
+        return _on_memory(tensor, tuple(tensor.shape), str(tensor.dtype)).copy()
+
+
+def _on_memory(tensor: Any, shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    """An array on a tensor's memory, which it does not keep."""
+    kind = numpy_dtype(dtype)
+    size = int(np.prod(shape, dtype=np.int64)) * kind.itemsize
+    memory: Any = (ctypes.c_char * size).from_address(tensor.data_ptr() if size else 0)
+    return np.frombuffer(memory, dtype=kind).reshape(shape)
 
 
 def empty(spec: TensorSpec) -> np.ndarray:

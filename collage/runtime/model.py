@@ -13,7 +13,7 @@ import tvm_ffi
 
 from collage.errors import CompiledModelError, ModelInputError
 from collage.runtime import engines, forks
-from collage.runtime.arguments import Argument, Staging, empty
+from collage.runtime.arguments import Argument, Staging, empty, values_of
 from collage.runtime.bound import BoundCall, Buffers, check_outputs
 from collage.runtime.tensor_spec import TensorSpec
 from collage.runtime.threads import ensure_threads, prepare_threads
@@ -188,7 +188,7 @@ class CompiledModel:
             result = self._main(*tensors)
             results = [result] if isinstance(result, tvm_ffi.Tensor) else result
             for output, tensor in zip(outputs, results, strict=True):
-                np.copyto(output, np.from_dlpack(tensor))
+                np.copyto(output, values_of(tensor))
 
     def _prepare(self) -> None:
         """What comes before every call."""
@@ -278,6 +278,6 @@ def _direct(module: Any, facts: Mapping[str, Any] | None, heard: Sequence[Any]) 
 
 def _as_array(result: Any, arguments: Sequence[Any]) -> np.ndarray:
     """An output as an array that owns its memory: one that is an input, or a view of one, is copied."""
-    array = np.from_dlpack(result)
+    array = values_of(result)
     address = result.data_ptr()
     return array.copy() if any(argument.data_ptr() == address for argument in arguments) else array

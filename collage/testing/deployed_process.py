@@ -10,13 +10,14 @@ import sys
 import numpy as np
 
 import collage.runtime
+from collage.arrays import with_type
 
 
 def main(model: str, inputs: str, outputs: str) -> None:
     data = np.load(inputs)
-    result = collage.runtime.load(model)(*(data[name] for name in data.files))
+    result = collage.runtime.load(model)(*(with_type(data[name]) for name in data.files))
     arrays = result if isinstance(result, (tuple, list)) else [result]
-    np.savez(outputs, *(np.asarray(array) for array in arrays))
+    np.savez(outputs, *map(np.asarray, arrays))
 
 
 if __name__ == "__main__":

@@ -14,10 +14,11 @@ from typing import Protocol
 
 import numpy as np
 
+from collage.arrays import write_arrays
 from collage.cost.estimator import Samples, Workload
 from collage.errors import CodegenError
 from collage.graph.candidates import CandidatePartition
-from collage.measure.artifact import Artifact, Preparation, prepare, write_arrays
+from collage.measure.artifact import Artifact, Preparation, prepare
 from collage.measure.builder import Built, build_all
 from collage.measure.faults import Failure
 from collage.measure.job import Job

@@ -19,6 +19,7 @@ from collage.frontend.values import constant, dtype_of, static_shape, value_of
 
 _CONVOLUTIONS = ("relax.nn.conv1d", "relax.nn.conv2d", "relax.nn.conv3d")
 _TRANSPOSED = ("relax.nn.conv1d_transpose", "relax.nn.conv2d_transpose", "relax.nn.conv3d_transpose")
+_HALF = ("float16", "bfloat16")
 _WITH_PADDING = MappingProxyType(
     {"relax.nn.conv1d": op.nn.conv1d, "relax.nn.conv2d": op.nn.conv2d, "relax.nn.conv3d": op.nn.conv3d}
 )
@@ -35,12 +36,12 @@ def _batch_norm(value: Any, scope: Scope) -> Any:
 
 
 def _batch_norm_into_half(value: Any, scope: Scope) -> Any:
-    """Batch normalisation of a float16 linear operator -> its weight and a bias, in one step.
+    """Batch normalisation of a linear operator in half precision -> its weight and a bias, in one step.
 
-    By way of a scale in float16 each weight would be rounded twice, and all of a channel's off in the same direction.
+    By way of a scale in that type each weight would be rounded twice, and all of a channel's off in the same direction.
     """
     found = _scale_and_shift(value, scope)
-    if found is None or dtype_of(found[0].ty) != "float16" or not scope.used_once(found[0]):
+    if found is None or dtype_of(found[0].ty) not in _HALF or not scope.used_once(found[0]):
         return None
     data, scale, shift = found
     linear = scope.definition(data)

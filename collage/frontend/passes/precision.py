@@ -1,8 +1,8 @@
 """Wider numbers: a network as the same network in a wider floating-point type, its weights exactly those that it has.
 
 Two things need it. What a kernel should give is computed in wider numbers and rounded once, because a processor's own
-arithmetic in float16 is no better than that of the kernels that it would judge; in float64, when a reference in float32
-is uncertain. And an exporter that knows float32 exports float16 by way of it: the operators are the same ones.
+arithmetic in half precision is no better than that of the kernels that it would judge; in float64, when a reference in
+float32 is uncertain. And an exporter that knows float32 exports float16 by way of it: the operators are the same ones.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from tvm import relax
 from collage.frontend.passes.rewriting import bindings, leaves, rebuilt
 from collage.frontend.values import constant, value_of
 
-NARROW, WIDE = "float16", "float32"
+NARROW, BRAIN, WIDE = "float16", "bfloat16", "float32"
 #: Which dtypes become which.
 Widening = Mapping[str, str]
-TO_SINGLE: Widening = {NARROW: WIDE}
-TO_DOUBLE: Widening = {NARROW: "float64", WIDE: "float64"}
+TO_SINGLE: Widening = {NARROW: WIDE, BRAIN: WIDE}
+TO_DOUBLE: Widening = {NARROW: "float64", BRAIN: "float64", WIDE: "float64"}
 
 
 def dtypes_of(function: Any) -> frozenset[str]:

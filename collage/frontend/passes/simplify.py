@@ -27,6 +27,7 @@ _COMPARISONS = (
     "relax.greater_equal",
 )
 _BROADCASTING = (*_COMMUTATIVE, *_COMPARISONS, "relax.subtract", "relax.divide", "relax.power", "relax.where")
+_NORMS = ("relax.nn.layer_norm", "relax.nn.instance_norm", "relax.nn.group_norm")
 _RESHAPES = ("relax.reshape", "relax.expand_dims", "relax.squeeze", "relax.flatten", "relax.nn.batch_flatten")
 
 
@@ -249,6 +250,16 @@ def _tile(value: Any, scope: Scope) -> Any:
     return result
 
 
+def _norm(value: Any, scope: Scope) -> Any:
+    """A normalisation in bfloat16 -> between conversions, in float32: as ONNX defines it (`stash_type`), and the only
+    one that TVM 0.27 has kernels for.
+    """
+    if not call_to(value, *_NORMS) or dtype_of(value.args[0].ty) != "bfloat16":
+        return None
+    wide = [op.astype(argument, "float32") for argument in value.args]
+    return op.astype(relax.Call(value.op, wide, value.attrs, value.ty_args), "bfloat16")
+
+
 #: In no particular order: they are applied until none applies.
 SIMPLIFICATIONS: tuple[Rule, ...] = (
     _projection,
@@ -266,4 +277,5 @@ SIMPLIFICATIONS: tuple[Rule, ...] = (
     _take,
     _broadcast,
     _tile,
+    _norm,
 )

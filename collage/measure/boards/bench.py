@@ -14,8 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
-import numpy as np
-
+from collage.arrays import read_array
 from collage.backends.tvm.target import linker_of, target_text
 from collage.errors import last_line
 from collage.measure.boards.files import BoardFiles, build_reader
@@ -119,8 +118,8 @@ class Bench:
             session.get_function("runtime.config_threadpool")(0, job.threads)
         except Exception as error:
             raise error if isinstance(error, BoardLost) else BoardLost(last_line(error)) from None
-        inputs = [np.load(path) for path in job.inputs]
-        expected = [np.load(path) for path in job.expected]
+        inputs = [read_array(path) for path in job.inputs]
+        expected = [read_array(path) for path in job.expected]
         emit(Ready())
         ready: dict[int, RemoteArtifact] = {}
         first: dict[int, float] = {}

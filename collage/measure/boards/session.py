@@ -14,6 +14,7 @@ import tvm
 from tvm import rpc
 from tvm.runtime.vm import VirtualMachine
 
+from collage.arrays import read_array
 from collage.errors import last_line
 from collage.measure.artifact import Artifact
 from collage.measure.boards.messages import Setup
@@ -101,7 +102,7 @@ class RemoteArtifact:
         session.upload(artifact.library, library)
         device = session.cpu(0)
         self._vm = VirtualMachine(session.load_module(library), device)
-        arrays = [*inputs, *map(np.load, artifact.weights)]
+        arrays = [*inputs, *map(read_array, artifact.weights)]
         self._vm.set_input("main", *(tvm.runtime.tensor(np.ascontiguousarray(a), device) for a in arrays))
         evicted = protocol.evict_bytes if protocol.weights == "cold" else 0
         self._timer = self._vm.module.time_evaluator("invoke_stateful", device, 1, 1, cache_flush_bytes=evicted)

@@ -82,9 +82,12 @@ def test_float32_is_exported_as_it_always_was() -> None:
 
 def test_both_types_in_one_partition_are_refused() -> None:
     module = module_of(lambda x: op.astype(nn.relu(x), "float32"), HALF)
-    with pytest.raises(CodegenError, match="float16 and float32 together"):
+    with pytest.raises(CodegenError, match="float16 and another float together"):
         export_any_float(module["main"], "f")
-    assert "float16 and float32 together" in str(refusal(call_of(lambda x: op.astype(x, "float32"), HALF)))
+    for other in ("float32", "bfloat16"):
+        refused = refusal(call_of(lambda x, other=other: op.astype(x, other), HALF))
+        assert "float16 and another float together" in str(refused)
+    assert "bfloat16" in str(refusal(call_of(nn.relu, (HALF[0], "bfloat16"))))
 
 
 @pytest.mark.parametrize("make", BACKENDS)

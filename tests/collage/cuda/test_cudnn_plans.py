@@ -68,7 +68,7 @@ from collage.backends.cuda.cudnn.backend import CudnnBackend
 from collage.errors import CollageError
 from collage.runtime.cuda.cudnn.engine import plans
 backend, device, found = CudnnBackend(), json.loads(sys.argv[2]), {}
-asked = [(name, case, dtype) for name, case in CASES.items() for dtype in ("float32", "float16")]
+asked = [(name, case, dtype) for name, case in CASES.items() for dtype in ("float32", "float16", "bfloat16")]
 asked += [(name, make(Extents(1, 12, 128, 64)), "float16") for name, make in ATTENTIONS.items()]  # BERT's
 for name, case, dtype in asked:
     try:

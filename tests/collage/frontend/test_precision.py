@@ -1,4 +1,4 @@
-"""Networks in float16: folded in float64 and rounded once, computed for reference in float32, held to a wider
+"""Networks in half precision: folded in float64 and rounded once, computed for reference in float32, held to a wider
 tolerance.
 """
 
@@ -74,12 +74,13 @@ def test_types_in_attributes_are_widened() -> None:
     assert str(wide.ret_ty.dtype) == "float32"
 
 
-def test_a_norm_in_half_is_folded_with_one_rounding() -> None:
-    rng = np.random.default_rng(0)
-    weight = rng.standard_normal((8, 4, 3, 3)).astype("float16")
-    statistics = {name: rng.uniform(0.5, 1.5, 8).astype("float16") for name in "sbmv"}
+@pytest.mark.parametrize("kind", [HALF, onnx.TensorProto.BFLOAT16])
+def test_a_norm_in_half_precision_is_folded_with_one_rounding(kind: int) -> None:
+    rng, dtype = np.random.default_rng(0), onnx.helper.tensor_dtype_to_np_dtype(kind)
+    weight = rng.standard_normal((8, 4, 3, 3)).astype(dtype)
+    statistics = {name: rng.uniform(0.5, 1.5, 8).astype(dtype) for name in "sbmv"}
     nodes = [node("Conv", ["x", "w"], ["t"]), node("BatchNormalization", ["t", *"sbmv"], ["y"], epsilon=1e-3)]
-    proto = model(nodes, {"x": (HALF, (1, 4, 6, 6))}, {"y": HALF}, {"w": weight, **statistics})
+    proto = model(nodes, {"x": (kind, (1, 4, 6, 6))}, {"y": kind}, {"w": weight, **statistics})
     module = load(proto)
     folded = [
         value_of(argument)
@@ -89,8 +90,8 @@ def test_a_norm_in_half_is_folded_with_one_rounding() -> None:
     ]
     gamma, beta, mean, variance = (statistics[name].astype("float64") for name in "sbmv")
     scale = gamma / np.sqrt(variance + np.float32(1e-3))
-    np.testing.assert_array_equal(folded[0], (weight.astype("float64") * scale.reshape(-1, 1, 1, 1)).astype("float16"))
-    np.testing.assert_array_equal(folded[1].reshape(-1), (beta - mean * scale).astype("float16"))
+    np.testing.assert_array_equal(folded[0], (weight.astype("float64") * scale.reshape(-1, 1, 1, 1)).astype(dtype))
+    np.testing.assert_array_equal(folded[1].reshape(-1), (beta - mean * scale).astype(dtype))
 
 
 @pytest.mark.parametrize(("dtype", "fine", "off"), [("float32", 5e-5, 2e-4), ("float16", 5e-3, 2e-2)])

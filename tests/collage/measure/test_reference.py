@@ -59,7 +59,7 @@ def test_what_does_not_compile_at_all_is_one_line(monkeypatch: pytest.MonkeyPatc
         _ = _run_of(_module(relax.op.nn.relu, (4, 8))).outputs
 
 
-@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
 def test_a_doubted_reference_is_computed_in_float64(monkeypatch: pytest.MonkeyPatch, dtype: str) -> None:
     """A sum of a thousand numbers, rounded once."""
     seen: list[frozenset[str]] = []
