@@ -1,7 +1,7 @@
 """An ONNX network as a PyTorch module, for comparing with PyTorch on the same weights.
 
     module = to_torch(build("bert_base", dtype="float16"))     # torch.fx.GraphModule: tensors to a tuple of tensors
-    outputs = module(*(torch.from_numpy(a) for a in inputs.values()))
+    outputs = module(*map(tensor_of, inputs.values()))
 
 Exactly the operators of the benchmark's networks, at opset 17. What a user of PyTorch would write is what is made:
 first (`benchmarks.onnx_torch_raise`) batch normalisations go into the weights of convolutions, products with a bias
@@ -28,11 +28,25 @@ _TYPES: Mapping[int, torch.dtype] = MappingProxyType(
     {
         TensorProto.FLOAT: torch.float32,
         TensorProto.FLOAT16: torch.float16,
+        TensorProto.BFLOAT16: torch.bfloat16,
         TensorProto.DOUBLE: torch.float64,
         TensorProto.INT64: torch.int64,
         TensorProto.BOOL: torch.bool,
     }
 )
+
+
+def tensor_of(array: np.ndarray) -> torch.Tensor:
+    """A copy of an array; PyTorch does not know ml_dtypes' bfloat16."""
+    if array.dtype.name == "bfloat16":
+        return torch.from_numpy(np.array(array).view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(np.array(array))
+
+
+def array_of(tensor: torch.Tensor) -> np.ndarray:
+    """The values of a tensor; of bfloat16, which NumPy does not have, in float32."""
+    array: np.ndarray = (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).cpu().numpy()
+    return array
 
 
 def to_torch(model: ModelProto, dtype: torch.dtype | None = None, literal: bool = False) -> fx.GraphModule:
@@ -94,7 +108,7 @@ class _Translation:
         if name not in self.values:
             attribute = "w_" + "".join(c if c.isalnum() else "_" for c in name)
             array = self.known[name]
-            tensor = torch.from_numpy(np.array(array))
+            tensor = tensor_of(array)
             tensor = tensor.to(self.dtype) if self.dtype is not None and tensor.is_floating_point() else tensor
             self.root.register_parameter(attribute, torch.nn.Parameter(tensor, requires_grad=False))
             self.values[name] = self.graph.get_attr(attribute)

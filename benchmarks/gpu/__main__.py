@@ -31,7 +31,7 @@ def main() -> None:
     parser.add_argument("--networks", nargs="*", help="only these; any workload when it is not in the plan")
     parser.add_argument("--batches", nargs="*", type=int, help="only these")
     parser.add_argument("--kinds", nargs="*", help="only these steps: tune, rescue, race")
-    parser.add_argument("--dtypes", nargs="*", default=("float32", "float16"))
+    parser.add_argument("--dtypes", nargs="*", default=("float32", "float16", "bfloat16"))
     parser.add_argument("--backends", nargs="*", help="only these; all that are available when left out")
     parser.add_argument("--peers", nargs="*", choices=PEERS, help="only these")
     parser.add_argument("--no-evolution", action="store_true", help="leave evolutionary searches out")

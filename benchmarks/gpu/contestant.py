@@ -84,7 +84,7 @@ def contestant(asked: Load) -> Generator[Loaded | Timed | None, Any, None]:
     this contestant alone; then `Timed` to each number of runs. For `benchmarks.gpu.isolated`.
     """
     if asked.torch:
-        import benchmarks.onnx_torch  # noqa: F401  (imports PyTorch)
+        import benchmarks.onnx_torch
     else:
         import collage.runtime  # noqa: F401
     model, inputs = network_of(asked)
@@ -96,7 +96,7 @@ def contestant(asked: Load) -> Generator[Loaded | Timed | None, Any, None]:
         return
     run = runner(asked, model, inputs)
     if asked.torch:
-        outputs, versions = tuple(t.cpu().numpy() for t in run()), peers.versions()
+        outputs, versions = tuple(map(benchmarks.onnx_torch.array_of, run())), peers.versions()
         clock: _Clock = _TorchClock() if asked.device == "cuda" else _Clock()
     else:
         outputs, versions = tuple(np.array(t.numpy()) for t in run()), {}

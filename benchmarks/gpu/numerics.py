@@ -51,7 +51,7 @@ def reference(case: str, dtype: str, folder: Path) -> str:
 
     import collage
     from benchmarks.gpu.race import error_of
-    from benchmarks.onnx_torch import to_torch
+    from benchmarks.onnx_torch import tensor_of, to_torch
     from collage.graph.from_relax import read_graph
     from collage.measure.reference import ReferenceRun
 
@@ -65,7 +65,7 @@ def reference(case: str, dtype: str, folder: Path) -> str:
     values = {index: run.values([index]) for index in indices}
     exact = to_torch(model, torch.float64, literal=True)
     with torch.no_grad():
-        outputs = exact(*(torch.from_numpy(array).double() for array in inputs))
+        outputs = exact(*(tensor_of(array).double() for array in inputs))
     error = error_of(run.outputs, [tensor.numpy() for tensor in outputs])
     (folder / f"{case}-{dtype}.pickle").write_bytes(pickle.dumps(values))
     return f"reference  {case} {dtype}: off by {error:.2g} from float64"
@@ -160,7 +160,7 @@ def build(candidates: Sequence[Examined], folder: Path) -> list[Artifact | str]:
 
 def _measured(workload: Workload, artifact: Artifact, runner: Runner, folder: Path, device: str) -> str:
     """Run and check one candidate, alone on the device."""
-    from collage.measure.artifact import write_arrays
+    from collage.arrays import write_arrays
     from collage.measure.job import Job
     from collage.measure.protocol import candidate_protocol
     from collage.runtime.device_info import describe_device

@@ -2,7 +2,7 @@
 
 `torch-eager` calls kernel by kernel, `torch-graph` replays the same kernels from a CUDA graph, `torch-compile` is
 TorchInductor as it comes, `torch-compile-graph` with CUDA graphs (mode "reduce-overhead"), `torch-max-autotune` with
-its own search over kernels, CUDA graphs included. All may try cuDNN's algorithms, and in float16 images are
+its own search over kernels, CUDA graphs included. All may try cuDNN's algorithms, and in half precision images are
 channels-last, inputs included: what PyTorch's own guide asks for.
 """
 
@@ -47,13 +47,13 @@ def peer(name: str, model: ModelProto, inputs: Sequence[np.ndarray], device: str
     """
     import torch
 
-    from benchmarks.onnx_torch import to_torch
+    from benchmarks.onnx_torch import tensor_of, to_torch
 
     mode, graph = MODES[name]
     set_precision(precision)
     module = to_torch(model).to(device)
-    arguments = [torch.from_numpy(np.array(array)).to(device) for array in inputs]
-    ranks = {a.dim() for a in arguments if a.dtype == torch.float16} & {4, 5}
+    arguments = [tensor_of(array).to(device) for array in inputs]
+    ranks = {a.dim() for a in arguments if a.dtype in (torch.float16, torch.bfloat16)} & {4, 5}
     if ranks and device == "cuda":
         layout = torch.channels_last if ranks == {4} else torch.channels_last_3d
         module = module.to(memory_format=layout)
@@ -89,10 +89,10 @@ def reference(model: ModelProto, inputs: Sequence[np.ndarray], device: str) -> l
     """The network in float64, node by node, on the weights and inputs as they are."""
     import torch
 
-    from benchmarks.onnx_torch import to_torch
+    from benchmarks.onnx_torch import tensor_of, to_torch
 
     module = to_torch(model, torch.float64, literal=True).to(device)
-    tensors = [torch.from_numpy(np.array(array)).to(device) for array in inputs]
+    tensors = [tensor_of(array).to(device) for array in inputs]
     wide = [t.to(torch.float64) if t.is_floating_point() else t for t in tensors]
     with torch.no_grad():
         return [t.cpu().numpy() for t in module(*wide)]

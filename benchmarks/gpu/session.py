@@ -36,6 +36,8 @@ ROWS: tuple[tuple[str, str, int], ...] = (
     ("dcgan", "float16", 1),
     ("nasnet_a_mobile", "float16", 1),
     ("resnet50_3d", "float16", 1),
+    ("bert_base", "bfloat16", 1),
+    ("resnet50", "bfloat16", 1),
     ("bert_base", "float16", 16),
     ("resnet50", "float16", 16),
     ("resnet50", "float32", 16),

@@ -84,7 +84,8 @@ NAMES: tuple[str, ...] = tuple(WORKLOADS)
 def build(name: str, **options: Any) -> ModelProto:
     """The network called `name`.
 
-    `options`: `batch` (1), `seed` (0) of the weights, `dtype` ("float32" or "float16"), `sequence` of the transformers.
+    `options`: `batch` (1), `seed` (0) of the weights, `dtype` ("float32", "float16" or "bfloat16"), `sequence` of the
+    transformers.
 
     Raises
     ------

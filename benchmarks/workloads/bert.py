@@ -73,7 +73,7 @@ def _mask_bias(b: GraphBuilder, mask: str) -> str:
     """(batch, sequence) of 1 and 0 to (batch, 1, 1, sequence) of 0 and the lowest number, to be added to the
     scores."""
     kept = b.op("Cast", b.op("Unsqueeze", mask, b.ints(1, 2)), to=b.element_type)
-    return b.op("Mul", b.op("Sub", b.constant(1.0), kept), b.constant(np.finfo(b.dtype).min))
+    return b.op("Mul", b.op("Sub", b.constant(1.0), kept), b.lowest())
 
 
 def _embed(b: GraphBuilder, tokens: str, types: str, config: _Config) -> str:

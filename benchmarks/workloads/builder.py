@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
@@ -18,7 +19,7 @@ from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 OPSET = 17
 IR_VERSION = 8
 #: Types that a network's floating-point numbers may have.
-FLOATS = ("float32", "float16")
+FLOATS = ("float32", "float16", "bfloat16")
 
 
 class GraphBuilder:
@@ -73,6 +74,10 @@ class GraphBuilder:
         if key not in self._constants:
             self._constants[key] = self._initializer("constant", array)
         return self._constants[key]
+
+    def lowest(self) -> str:
+        """The most negative number of the network's type, as masks have it."""
+        return self.constant(ml_dtypes.finfo(self.dtype).min)  # type: ignore[no-untyped-call]
 
     def ints(self, *values: int) -> str:
         """A one-dimensional int64 constant: a shape, axes, pads or split sizes."""

@@ -104,7 +104,7 @@ def _attention(b: GraphBuilder, x: str, shape: _Shape) -> str:
     value = b.op("Transpose", value, perm=[0, 2, 1, 3])
     scores = b.op("Div", b.op("MatMul", query, key), b.constant(sqrt(size)))
     causal = b.constant(np.tri(shape.sequence, dtype=np.bool_)[None, None], np.bool_)
-    weights = b.op("Softmax", b.op("Where", causal, scores, b.constant(np.finfo(b.dtype).min)), axis=-1)
+    weights = b.op("Softmax", b.op("Where", causal, scores, b.lowest()), axis=-1)
     context = b.op("Transpose", b.op("MatMul", weights, value), perm=[0, 2, 1, 3])
     context = b.op("Reshape", context, b.ints(shape.batch, shape.sequence, _WIDTH))
     return _conv1d(b, context, (_WIDTH, _WIDTH), shape, _BRANCH_GAIN)

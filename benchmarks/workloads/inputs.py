@@ -5,12 +5,15 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 from onnx import ModelProto, TensorProto
 
 #: Element types of floating-point inputs, for NumPy.
-_FLOATS = MappingProxyType({TensorProto.FLOAT: np.float32, TensorProto.FLOAT16: np.float16})
+_FLOATS = MappingProxyType(
+    {TensorProto.FLOAT: np.float32, TensorProto.FLOAT16: np.float16, TensorProto.BFLOAT16: ml_dtypes.bfloat16}
+)
 
 
 def random_inputs(model: ModelProto, seed: int = 0) -> dict[str, NDArray[Any]]:
@@ -39,9 +42,8 @@ def random_inputs(model: ModelProto, seed: int = 0) -> dict[str, NDArray[Any]]:
         if tensor.elem_type in _FLOATS:
             arrays[value.name] = rng.standard_normal(shape, dtype=np.float32).astype(_FLOATS[tensor.elem_type])
         elif tensor.elem_type != TensorProto.INT64:
-            raise ValueError(
-                f"input {value.name} is {TensorProto.DataType.Name(tensor.elem_type)}, not float32, float16 or int64"
-            )
+            kind = TensorProto.DataType.Name(tensor.elem_type)
+            raise ValueError(f"input {value.name} is {kind}, not float32, float16, bfloat16 or int64")
         elif value.name in rows:
             arrays[value.name] = rng.integers(0, rows[value.name], shape)
         else:

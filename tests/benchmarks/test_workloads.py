@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -183,8 +184,22 @@ def test_half_precision_runs(name: str) -> None:
     check_runs(build(name, dtype="float16"))
 
 
+def test_brain_floats_are_weights_rounded_and_masks_hold_the_lowest_of_them() -> None:
+    full, brain = build("tiny_bert"), build("tiny_bert", dtype="bfloat16")
+    lowest = set()
+    for one, other in zip(full.graph.initializer, brain.graph.initializer, strict=False):
+        if one.data_type == TensorProto.FLOAT:
+            values = numpy_helper.to_array(other)
+            lowest.add(float(values.min()))
+            assert values.dtype == ml_dtypes.bfloat16
+            if one.name.startswith("weight"):
+                np.testing.assert_array_equal(values, numpy_helper.to_array(one).astype(ml_dtypes.bfloat16))
+    assert -3.3895313892515355e38 in lowest
+    assert random_inputs(build("tiny_resnet", dtype="bfloat16"))["input"].dtype == ml_dtypes.bfloat16
+
+
 def test_an_unknown_type_is_refused() -> None:
-    with pytest.raises(ValueError, match="float32 or float16, not 'int8'"):
+    with pytest.raises(ValueError, match="float32 or float16 or bfloat16, not 'int8'"):
         build("tiny_resnet", dtype="int8")
 
 
