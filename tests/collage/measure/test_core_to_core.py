@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,8 +37,9 @@ def latencies(monkeypatch: pytest.MonkeyPatch) -> dict[int, float]:
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two processors")
 def test_a_round_trip_takes_between_ten_nanoseconds_and_ten_microseconds() -> None:
     first, second, *_ = sorted(os.sched_getaffinity(0))
-    found = [round_trip(first, second) for _ in range(20)]  # a busy machine may not run both at a time
-    assert any(1e-8 < seconds < 1e-5 for seconds in found), found
+    deadline = time.monotonic() + 60  # a busy machine runs both at a time now and then only
+    while not 1e-8 < (seconds := round_trip(first, second)) < 1e-5:
+        assert time.monotonic() < deadline, seconds
 
 
 def test_a_processor_that_is_not_there_is_not_waited_for() -> None:
