@@ -35,7 +35,7 @@ def latency_ratio(
     reference = ReferenceRun(module, graph, threads)
     placements = {"one": one, "other": other}
     with PlanRunner(
-        module, graph, backends, threads, reference.inputs, reference.outputs, Reporter(), EndToEnd()
+        module, graph, backends, threads, reference.inputs, lambda: reference.outputs, Reporter(), EndToEnd()
     ) as runner:
         race = runner.race(placements, _ROUNDS)
         for entry in runner.enter(placements).values():

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from collage.accuracy.budget import Budget, ErrorBudget, Metric, MetricBudget
+from collage.accuracy.budget import Budget, ErrorBudget, Metric, MetricBudget, Outputs
 from collage.accuracy.samples import Sample, read_samples, split
 from collage.annotations.precision import FLOAT32, PRECISIONS
 from collage.errors import CollageError, ModelInputError
@@ -124,8 +125,10 @@ class Allowance:
     labels: Sequence[object] = ()
 
     def budget(self, reference: ReferenceRun) -> Budget:
-        """How placements are judged; the network is run in float32 on the samples."""
-        right = [reference.on(sample).outputs for sample in self.judged_on]
+        """How placements are judged; the network is run in float32 on the samples, for an error when a placement is
+        judged.
+        """
+        right = _Outputs(reference, self.judged_on)
         wish = self.wish
         if wish.max_error is not None:
             return ErrorBudget(wish.max_error, self.judged_on, right)
@@ -142,6 +145,21 @@ class Allowance:
             for array in sample:
                 digest.update(np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()[:16]
+
+
+class _Outputs(Iterable[Outputs]):
+    """What the network gives for each of some samples; it is run when that is first asked for."""
+
+    def __init__(self, reference: ReferenceRun, samples: Sequence[Sample]) -> None:
+        self._reference = reference
+        self._samples = samples
+
+    @cached_property
+    def _found(self) -> list[Outputs]:
+        return [self._reference.on(sample).outputs for sample in self._samples]
+
+    def __iter__(self) -> Iterator[Outputs]:
+        return iter(self._found)
 
 
 def _is_number(value: object) -> bool:

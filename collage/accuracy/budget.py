@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -130,7 +130,7 @@ class ErrorBudget(Budget):
 
     limit: float
     samples: Sequence[Sample]
-    references: Sequence[Outputs]
+    references: Iterable[Outputs]
 
     @property
     def widest(self) -> float:
@@ -166,7 +166,7 @@ class MetricBudget(Budget):
 
     @classmethod
     def of(
-        cls, limit: float, samples: Sequence[Sample], labels: Sequence[object], metric: Metric, right: Sequence[Outputs]
+        cls, limit: float, samples: Sequence[Sample], labels: Sequence[object], metric: Metric, right: Iterable[Outputs]
     ) -> MetricBudget:
         """With what the network gives in float32. Raises ModelInputError where the metric raises or is no number."""
         before = [measured(metric, own, label) for own, label in zip(right, labels, strict=True)]

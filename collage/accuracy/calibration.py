@@ -10,21 +10,30 @@ to the first sample's. Here the grids of histograms are nested, so that samples 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 import numpy as np
 
-from collage.annotations.precision import UNKNOWN, Range, with_ranges
+from collage.accuracy.digests import arrays_digest
+from collage.accuracy.samples import Sample
+from collage.annotations.precision import UNKNOWN, Range, ranges_of, with_ranges
+from collage.cost.cost import Cost
 from collage.errors import CollageError, ModelInputError
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.kinds import ValueKind
 from collage.measure.reference import ReferenceRun
+from collage.records import Record, RecordDatabase
+from collage.records.key import calibration_key, digest_of
+from collage.runtime.device_info import describe_device
 
 Method = Literal["minmax", "percentile", "mse"]
 METHODS: tuple[str, ...] = get_args(Method)
+#: How ranges are seen; another version sees all of them again.
+_PROTOCOL = {"name": "calibration", "version": 1, "method": "minmax"}
 
 #: How much of what was seen "percentile" keeps, in percent.
 _KEPT = 99.99
@@ -70,6 +79,41 @@ def calibrated(module: Any, graph: DataflowGraph, traces: Iterable[ReferenceRun]
     main = module["main"]
     variables = [*main.params, *(binding.var for block in main.body.blocks for binding in block.bindings)]
     return with_ranges(module, [ranges.get(variable, UNKNOWN) for variable in variables])
+
+
+def calibrated_once(
+    module: Any,
+    graph: DataflowGraph,
+    reference: ReferenceRun,
+    samples: Sequence[Sample],
+    network: str,
+    database: RecordDatabase,
+) -> Any:
+    """`calibrated` by "minmax" on some samples; from the records, where the same was seen on the same before.
+
+    Parameters
+    ----------
+    reference
+        A run of the network on any inputs.
+    network
+        Its `weights_digest`.
+
+    Raises
+    ------
+    RecordsError
+        The records cannot be read or written.
+    """
+    seen = digest_of([network, [arrays_digest("", sample) for sample in samples]])
+    key = calibration_key(seen, describe_device("cpu"), reference.threads, _PROTOCOL)
+    known = database.get_many([key]).get(key)
+    if known is not None:
+        return with_ranges(module, [(low, high) for low, high in (known.description or {})["ranges"]])
+    began = time.perf_counter()
+    found = calibrated(module, graph, map(reference.on, samples))
+    took = Cost(time.perf_counter() - began, samples=len(samples))
+    told = {"ranges": [list(ends) for ends in ranges_of(found)]}
+    database.put_many([Record.of(key, took, label="ranges", description=told)])
+    return found
 
 
 def _is_single(node: Any) -> bool:

@@ -6,15 +6,13 @@ measures nothing, and what was interrupted goes on where it was.
 
 from __future__ import annotations
 
-import hashlib
 import math
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
+from collage.accuracy.digests import arrays_digest, weights_digest
 from collage.accuracy.effects import Effect, Effects, Place, measured, squared_errors, to_measure
 from collage.accuracy.samples import Sample
 from collage.accuracy.table import ErrorTable, squared_error
@@ -22,10 +20,8 @@ from collage.annotations.precision import FLOAT32, INT8, UNKNOWN, Range
 from collage.backends.base import Backend
 from collage.cost.cost import Cost
 from collage.errors import ModelInputError
-from collage.frontend.values import value_of
 from collage.graph.candidates import covered
 from collage.graph.dataflow_graph import DataflowGraph, DataflowNode
-from collage.graph.description import describe_module, structure_hash
 from collage.graph.index_set import IndexSet
 from collage.graph.kinds import NodeKind, OpKind, ValueKind
 from collage.measure.reference import ReferenceRun
@@ -53,6 +49,7 @@ def sensitivities(
     reporter: Reporter,
     precisions: Collection[str],
     reference: ReferenceRun | None = None,
+    network: str = "",
 ) -> ErrorTable:
     """The errors of all operators in some precisions, from the records where they are known.
 
@@ -69,6 +66,8 @@ def sensitivities(
         Of `collage.annotations.precision`.
     reference
         A run of the network, which shares what it has compiled; by default one is made where it is needed.
+    network
+        Its `weights_digest`, where that is known.
 
     Raises
     ------
@@ -88,7 +87,7 @@ def sensitivities(
             changed = _changed(graph, precision, backend)
             errors[precision] = dict.fromkeys(changed, math.inf)
             places += [Place(node, precision, backend) for node, possible in changed.items() if possible]
-    keys = _keys(places, backends, graph, samples, weights_digest(module, graph), threads)
+    keys = _keys(places, backends, graph, samples, network or weights_digest(module, graph), threads)
     records = database.get_many(keys.values())
     effects: dict[tuple[Place, int], Effect] = {
         at: _recalled(records[key]) for at, key in keys.items() if key in records
@@ -175,7 +174,7 @@ def _keys(
     device = describe_device("cpu")
     used = {place.backend.name for place in places}
     of_backend = {name: sensitivity_key("", backends[name], device, threads, _PROTOCOL) for name in used}
-    told = [_digest(network, sample) for sample in samples]
+    told = [arrays_digest(network, sample) for sample in samples]
     keys = {}
     for place in places:
         ranges = _data_ranges(graph, place.backend, place.node) if place.precision == INT8 else []
@@ -183,20 +182,6 @@ def _keys(
             structure = digest_of([sample, place.node, place.precision, ranges])
             keys[place, number] = replace(of_backend[place.backend.name], structure=structure)
     return keys
-
-
-def weights_digest(module: Any, graph: DataflowGraph) -> str:
-    """Digest of a network's structure and weights."""
-    weights = (value_of(graph.nodes[index].expr) for index in graph.constants)
-    return _digest(structure_hash(describe_module(module)), [w for w in weights if w is not None])
-
-
-def _digest(told: str, arrays: Iterable[np.ndarray]) -> str:
-    digest = hashlib.sha256(told.encode())
-    for array in arrays:
-        digest.update(f"{array.dtype}{array.shape}".encode())
-        digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-    return digest.hexdigest()
 
 
 def _records(

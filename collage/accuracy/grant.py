@@ -8,8 +8,9 @@ from typing import Any
 
 from collage.accuracy.allowance import Allowance
 from collage.accuracy.budget import Budget
-from collage.accuracy.calibration import calibrated
-from collage.accuracy.errors import ErrorTable, sensitivities, weights_digest
+from collage.accuracy.calibration import calibrated_once
+from collage.accuracy.digests import weights_digest
+from collage.accuracy.errors import ErrorTable, sensitivities
 from collage.annotations.precision import INT8, ranges_of
 from collage.backends.base import Backend
 from collage.graph.dataflow_graph import DataflowGraph
@@ -62,7 +63,8 @@ def granted(
     """
     precisions = allowance.wish.precisions
     reporter.stage("calibrating")
-    module = calibrated(module, graph, (reference.on(sample) for sample in allowance.searched_with))
+    network = weights_digest(module, graph)
+    module = calibrated_once(module, graph, reference, allowance.searched_with, network, database)
     reporter.stage("measuring sensitivities")
     errors = sensitivities(
         module,
@@ -74,7 +76,8 @@ def granted(
         reporter,
         precisions,
         reference,
+        network,
     )
     # What a placement computes depends on the weights and on the ranges, too.
-    judged_on = allowance.key and digest_of([allowance.key, weights_digest(module, graph), ranges_of(module)])
+    judged_on = allowance.key and digest_of([allowance.key, network, ranges_of(module)])
     return module, Grant(allowance.budget(reference), errors, INT8 in precisions, judged_on)

@@ -257,14 +257,13 @@ def partition(
         workloads = WorkloadFactory(module, graph, chosen, threads, reference.values, working_set(graph))
         costs = WorkloadCosts(estimate_with, workloads.of)
         transitions = offered.transitions(database, reporter)
-        reporter.stage("computing reference values")
         with PlanRunner(
             module,
             graph,
             chosen,
             threads,
             reference.inputs,
-            reference.outputs if run_here else [],
+            lambda: reference.outputs,
             reporter,
             EndToEnd(race_rounds=effort.race_rounds, final_rounds=effort.final_rounds),
             device,

@@ -80,7 +80,8 @@ def report(
 def list_records(
     records: Records = None,
     kind: Annotated[
-        str | None, typer.Option(help="Only candidate, plan, transition or sensitivity.", show_default=False)
+        str | None,
+        typer.Option(help="Only candidate, plan, transition, sensitivity or calibration.", show_default=False),
     ] = None,
     backend: Annotated[str | None, typer.Option(help="Only this backend.", show_default=False)] = None,
     verbose: Verbose = False,
@@ -147,7 +148,8 @@ def forget(
     records: Records = None,
     status: Annotated[str | None, typer.Option(metavar="ok|invalid", help="Only these.", show_default=False)] = None,
     kind: Annotated[
-        str | None, typer.Option(help="Only candidate, plan, transition or sensitivity.", show_default=False)
+        str | None,
+        typer.Option(help="Only candidate, plan, transition, sensitivity or calibration.", show_default=False),
     ] = None,
     backend: Annotated[
         str | None,

@@ -71,6 +71,7 @@ _KINDS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "transition": ("transition", "transitions"),
         "plan": ("plan end to end", "plans end to end"),
         "sensitivity": ("operator's error", "operators' errors"),
+        "calibration": ("calibration", "calibrations"),
     }
 )
 

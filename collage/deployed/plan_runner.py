@@ -5,8 +5,9 @@ from __future__ import annotations
 import random
 import sys
 import tempfile
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -60,8 +61,10 @@ class PlanRunner:
         Those that may appear, by name.
     threads
         Number of threads of the deployment.
-    inputs, expected
-        One array for each input of the network, in order, and the outputs of a correct contestant.
+    inputs
+        One array for each input of the network, in order.
+    expected
+        Gives the outputs of a correct contestant; called when the first one is entered.
     protocol
         How whole networks are timed.
     device
@@ -77,7 +80,7 @@ class PlanRunner:
         backends: Mapping[str, Backend],
         threads: int,
         inputs: Sequence[np.ndarray],
-        expected: Sequence[np.ndarray],
+        expected: Callable[[], Sequence[np.ndarray]],
         reporter: Reporter,
         protocol: EndToEnd,
         device: str = "cpu",
@@ -91,8 +94,8 @@ class PlanRunner:
         self.protocol = protocol
         self.device = device
         self._folder = tempfile.TemporaryDirectory(prefix="collage-")
-        self._inputs = write_arrays(tuple(inputs), self.folder, "input")
-        self._expected = write_arrays(tuple(expected), self.folder, "expected")
+        self._inputs = write_arrays(inputs, self.folder, "input")
+        self._outputs = expected
         self._entries: dict[_Key, Entry] = {}
         self._rng = random.Random(seed)
         self._patience = Patience(protocol.patience_s if threads > 1 and device == "cpu" else 0.0)
@@ -101,6 +104,11 @@ class PlanRunner:
     def folder(self) -> Path:
         """Where exported models lie until `close`."""
         return Path(self._folder.name)
+
+    @cached_property
+    def _expected(self) -> tuple[str, ...]:
+        self.reporter.step("computing reference values", 0)
+        return write_arrays(self._outputs(), self.folder, "expected")
 
     @property
     def fastest(self) -> float:
@@ -142,9 +150,7 @@ class PlanRunner:
         """The outputs of a placement for each of several samples, or a `Cost` with the reason why there are none."""
         entry = self.enter({"": placement})[""]
         with tempfile.TemporaryDirectory(dir=self.folder) as folder:
-            written = [
-                write_arrays(tuple(sample), Path(folder), f"sample{number}-") for number, sample in enumerate(samples)
-            ]
+            written = [write_arrays(sample, Path(folder), f"sample{number}-") for number, sample in enumerate(samples)]
             found = entry.run(Run(tuple(written), folder), self.fastest)
             if found is None:
                 return entry.problem or Cost.unknown("it gave no outputs")

@@ -109,7 +109,7 @@ def by_key(observations: Iterable[Record]) -> Iterator[Record]:
 def _counted(kind: str, observations: Sequence[Observed]) -> list[int]:
     newest = len(observations) - 1
     ok = [i for i, o in enumerate(observations) if o.status == "ok"]
-    if kind in ("plan", "sensitivity") or not ok:
+    if kind in ("plan", "sensitivity", "calibration") or not ok:
         return [newest]
     quiet = [i for i in ok if not was_disturbed(observations[i].conditions)]
     best: dict[str | int, int] = {}

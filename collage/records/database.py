@@ -107,19 +107,21 @@ class RecordDatabase:
 
     def get_many(self, keys: Iterable[RecordKey]) -> dict[RecordKey, Record]:
         """The records of those keys that have one; of an equivalent configuration where there is none of the key's."""
-        asked = list(keys)
-        return _first_of_each(asked, {record.key.digest: record for record in self._merged(_digests(asked))})
+        return _first_of_each(keys, lambda digests: {record.key.digest: record for record in self._merged(digests)})
 
     def costs(self, keys: Iterable[RecordKey]) -> dict[RecordKey, Cost]:
         """The costs of those keys that have a record; much faster than the records themselves."""
-        asked, c = list(keys), records.c
+        c = records.c
         query = select(c.digest, c.status, c.seconds, c.spread, c.samples, c.reason)
 
-        def ask(connection: Connection) -> dict[str, Cost]:
-            parts = (connection.execute(query.where(c.digest.in_(part))) for part in _batches(_digests(asked)))
-            return {row[0]: cost_of(*row[1:]) for rows in parts for row in rows}
+        def under(digests: Sequence[str]) -> dict[str, Cost]:
+            def ask(connection: Connection) -> dict[str, Cost]:
+                parts = (connection.execute(query.where(c.digest.in_(part))) for part in _batches(digests))
+                return {row[0]: cost_of(*row[1:]) for rows in parts for row in rows}
 
-        return _first_of_each(asked, self._read(ask))
+            return self._read(ask)
+
+        return _first_of_each(keys, under)
 
     def put(self, record: Record) -> None:
         """Add an observation to those of its key; it is on disk when this returns. One that is there stays alone."""
@@ -313,15 +315,23 @@ def _by_host(connection: Connection, by_device: Mapping[str, int]) -> dict[str, 
     return dict(sorted(found.items()))
 
 
-def _digests(keys: Iterable[RecordKey]) -> list[str]:
-    return list(dict.fromkeys(each.digest for key in keys for each in key.alternatives))
+def _first_of_each(
+    keys: Iterable[RecordKey], under: Callable[[Sequence[str]], Mapping[str, _Found]]
+) -> dict[RecordKey, _Found]:
+    """For each key what is found under it, or else under the first of its equivalents that has something.
 
-
-def _first_of_each(keys: Iterable[RecordKey], found: Mapping[str, _Found]) -> dict[RecordKey, _Found]:
-    """For each key what was found under it, or else under the first of its equivalents that has something."""
-    digests = ((key, (each.digest for each in key.alternatives)) for key in keys)
-    first = ((key, next((d for d in alternatives if d in found), None)) for key, alternatives in digests)
-    return {key: found[digest] for key, digest in first if digest is not None}
+    Equivalents are dozens for each key, so they are looked for only where the key itself has nothing.
+    """
+    asked = list(dict.fromkeys(keys))
+    own = under([key.digest for key in asked])
+    found = {key: own[key.digest] for key in asked if key.digest in own}
+    left = [key for key in asked if key not in found and key.equivalent]
+    others = under(list(dict.fromkeys(each.digest for key in left for each in key.alternatives[1:])))
+    for key in left:
+        digest = next((each.digest for each in key.alternatives[1:] if each.digest in others), None)
+        if digest is not None:
+            found[key] = others[digest]
+    return {key: found[key] for key in asked if key in found}
 
 
 def _batches(items: Sequence[_Found]) -> Iterator[Sequence[_Found]]:

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from collage.backends.base import Backend
     from collage.cost.estimator import Workload
 
-#: What was measured: one candidate partition, a whole partitioned network, a transition between two backends, or the
-#: error that one operator in less precision adds to a network's outputs.
-Kind = Literal["candidate", "plan", "transition", "sensitivity"]
+#: What was measured: one candidate partition, a whole partitioned network, a transition between two backends, the error
+#: that one operator in less precision adds to a network's outputs, or what a network's values range over.
+Kind = Literal["candidate", "plan", "transition", "sensitivity", "calibration"]
 KINDS: tuple[str, ...] = get_args(Kind)
 #: Levels of lists and objects inside each other that a record may have. A workload's description has seven.
 MAX_DEPTH = 64
@@ -54,11 +54,12 @@ class RecordKey:
     Attributes
     ----------
     kind
-        "candidate", "plan", "transition" or "sensitivity".
+        "candidate", "plan", "transition", "sensitivity" or "calibration".
     structure
         Hash of what was measured: operators, attributes, shapes and dtypes (see `Workload.structure`).
     backend
-        Name of the backend; for a plan all of them, sorted, joined by "+"; for a transition "producer->consumer".
+        Name of the backend; for a plan all of them, sorted, joined by "+"; for a transition "producer->consumer"; for
+        a calibration none.
     backend_version
         Version of the library behind it; where there are several, of each, joined likewise.
     configuration
@@ -209,6 +210,13 @@ def sensitivity_key(
     """
     codes = [[canonical_json(c) for c in (configuration_of(backend), *equivalent_configurations(backend))]]
     return _key_of_several("sensitivity", structure, [backend], codes, "", device, threads, protocol)
+
+
+def calibration_key(structure: str, device: Device, threads: int, protocol: MeasuringProtocol) -> RecordKey:
+    """The key of what a network's values range over, by TVM; `structure` is a digest of the network, its weights and
+    the samples.
+    """
+    return _key_of_several("calibration", structure, [], [], "", device, threads, protocol)
 
 
 def _key_of_several(

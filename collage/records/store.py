@@ -32,7 +32,7 @@ class Selection:
     status
         "ok" or "invalid".
     kind
-        "candidate", "plan", "transition" or "sensitivity".
+        "candidate", "plan", "transition", "sensitivity" or "calibration".
     backend
         Its name; of plans and transitions those in which it takes part.
     device

@@ -19,6 +19,7 @@ from collage.accuracy.effects import _Part
 from collage.api.plan import Plan
 from collage.errors import CollageError, ModelInputError
 from collage.frontend import load
+from collage.measure.reference import ReferenceRun
 from estimators.measured import _DeviceEstimator
 
 pytestmark = pytest.mark.long
@@ -143,10 +144,13 @@ def test_a_metric_of_the_user_judges(module: Any, records: Path) -> None:
 
 
 def test_a_second_budget_measures_nothing_again(module: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Counted are parts of the network that errors were measured on, and candidates that were timed."""
+    """Counted are parts of the network that errors were measured on, candidates that were timed, and runs of the whole
+    network in float32.
+    """
     errors: list[object] = []
     timed: list[object] = []
-    effects, estimate = _Part.effects, _DeviceEstimator.estimate
+    runs: list[object] = []
+    effects, estimate, run = _Part.effects, _DeviceEstimator.estimate, ReferenceRun._run
 
     def counted_effects(self: Any, *arguments: Any) -> Any:
         errors.append(self)
@@ -156,9 +160,14 @@ def test_a_second_budget_measures_nothing_again(module: Any, tmp_path: Path, mon
         timed.extend((w.structure, w.backend.name, w.composites) for w in workloads)
         return estimate(self, workloads)
 
+    def counted_run(self: Any, program: Any) -> Any:
+        runs.append(self)
+        return run(self, program)
+
+    monkeypatch.setattr(ReferenceRun, "_run", counted_run)
     monkeypatch.setattr(_Part, "effects", counted_effects)
     monkeypatch.setattr(_DeviceEstimator, "estimate", counted_estimate)
-    found: list[tuple[int, int]] = []
+    found: list[tuple[int, int, int]] = []
     for limit in (_LIMIT, _LIMIT / 3, _LIMIT):
         collage.partition(
             module,
@@ -170,8 +179,8 @@ def test_a_second_budget_measures_nothing_again(module: Any, tmp_path: Path, mon
             threads=1,
             confirm_end_to_end=False,
         )
-        found.append((len(errors), len(timed)))
-    assert found[0][0] > 0 and found[0][1] > 0
+        found.append((len(errors), len(timed), len(runs)))
+    assert min(found[0]) > 0
     assert found[1][0] == found[2][0] == found[0][0], "errors of operators are measured once"
     assert len(set(timed)) == len(timed), "candidates are measured once"
     assert found[2] == found[1], "a budget that was there before measures nothing at all"

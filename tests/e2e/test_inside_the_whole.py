@@ -56,7 +56,9 @@ def test_contestants_whose_partitions_have_the_same_names_are_not_mixed_up(tuned
     placements = {"whole": on_openvino(nodes), "halves": on_openvino(nodes[:middle], nodes[middle:])}
     run = ReferenceRun(tuned.module, graph, 1)
     backends = {"openvino": tuned.plan.backends["openvino"]}
-    with PlanRunner(tuned.module, graph, backends, 1, run.inputs, run.outputs, Reporter(), EndToEnd()) as runner:
+    with PlanRunner(
+        tuned.module, graph, backends, 1, run.inputs, lambda: run.outputs, Reporter(), EndToEnd()
+    ) as runner:
         race = runner.race(placements, 2)
         watched = {name: runner.watch(placement) for name, placement in placements.items()}
     for name, placement in placements.items():

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from tvm import relax
 
-from collage.accuracy.calibration import METHODS, calibrated
-from collage.annotations.precision import UNKNOWN
+from collage.accuracy.calibration import METHODS, calibrated, calibrated_once
+from collage.annotations.precision import UNKNOWN, ranges_of
 from collage.errors import CollageError, ModelInputError
 from collage.frontend import load
 from collage.graph.dataflow_graph import DataflowGraph
 from collage.graph.from_relax import read_graph
 from collage.measure.reference import ReferenceRun
+from collage.records import RecordDatabase
 
 
 def _module(body: Callable[[Any, Any], Any], *shapes: tuple[int, ...], dtype: str = "float32") -> Any:
@@ -40,6 +42,28 @@ class _Given(ReferenceRun):
 
     def values(self, indices: Any) -> tuple[np.ndarray, ...]:
         return tuple(self.array for _ in indices)
+
+
+def test_what_was_seen_once_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the weights, and the samples in their order."""
+    module = _module(_relu_of_sum, (4,))
+    graph = read_graph(module)
+    samples = [[np.asarray(values, np.float32)] for values in ([0.5, -3, 1, 2], [4, 0, 0, 0.1])]
+    runs: list[object] = []
+    run = ReferenceRun._run
+    monkeypatch.setattr(ReferenceRun, "_run", lambda self, program: (runs.append(self), run(self, program))[1])
+    with RecordDatabase(tmp_path / "records.db") as database:
+
+        def ranges(given: list[list[np.ndarray]], network: str = "a") -> list[tuple[float, float]]:
+            reference = ReferenceRun(module, graph, 1)
+            return ranges_of(calibrated_once(module, graph, reference, given, network, database))
+
+        first = ranges(samples)
+        assert first == [(-3.0, 4.0), (-2.0, 5.0), (0.0, 5.0)] and len(runs) == 2
+        assert ranges(samples) == first and len(runs) == 2
+        assert ranges(samples[:1])[0] == (-3.0, 2.0) and len(runs) == 3
+        assert ranges(samples, "b") == first and len(runs) == 5
+        assert [record.key.kind for record in database] == ["calibration"] * 3
 
 
 @pytest.fixture(scope="module")
