@@ -150,7 +150,9 @@ def values_of(tensor: Any) -> np.ndarray:
     try:
         return np.from_dlpack(tensor)
     except RuntimeError:
-        return _on_memory(tensor, tuple(tensor.shape), str(tensor.dtype)).copy()
+        if str(tensor.dtype) != "bfloat16":
+            raise
+        return _on_memory(tensor, tuple(tensor.shape), "bfloat16").copy()
 
 
 def _on_memory(tensor: Any, shape: tuple[int, ...], dtype: str) -> np.ndarray:
