@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from collage.confirm.confirmation import choose, those_who_finished
+import numpy as np
+
+from collage.confirm.confirmation import choose, those_who_finished, unbeaten
 from collage.deployed.race import Race
 from collage.measure.sequential import ratio
 from collage.measure.statistics import TIE
@@ -31,8 +33,9 @@ def run_finals(
 ) -> tuple[str, Race]:
     """Which plan ships, and the last final: its samples are of after the choice.
 
-    Where a rival is faster beyond doubt than what the race chose, or is no slower and its engine alone is a simpler
-    plan, that plan takes part in another final: the race has misjudged one of the two.
+    Of plans that are as simple and run what rivals run, if the samples cannot tell them apart, those of the rivals
+    decide, too. Where a rival is faster beyond doubt than what the race chose, or is no slower and its engine alone is
+    a simpler plan, that plan takes part in another final: the race has misjudged one of the two.
 
     Parameters
     ----------
@@ -49,7 +52,7 @@ def run_finals(
     plans = _finalists(race, shipped, partitions)
     for left in reversed(range(_FINALS)):
         final = run([*plans, *rivals])
-        winner = choose(final, {name: partitions[name] for name in plans})
+        winner = _by_engine(final, choose(final, {n: partitions[n] for n in plans}), plans, partitions, rivals)
         if left == 0:
             break
         if winner != shipped:
@@ -73,6 +76,29 @@ def _finalists(race: Race, shipped: str, partitions: Mapping[str, float]) -> lis
     best = sorted(others, key=lambda name: ratio(*_common(race, name, shipped)).median)[:1]
     simplest = min(those_who_finished(race, partitions), key=lambda name: partitions[name])
     return list(dict.fromkeys([shipped, *best, simplest]))
+
+
+def _by_engine(
+    final: Race, winner: str, plans: Sequence[str], partitions: Mapping[str, float], rivals: Mapping[str, str]
+) -> str:
+    """The winner, or another plan that ties with it, if both run what rivals run: the one that took less together with
+    its rival. On a noisy machine two processes of an engine tell more of it than one.
+    """
+    twins = {plan: rival for rival, plan in rivals.items() if final.samples.get(rival)}
+    finished = those_who_finished(final, plans)
+    equal = unbeaten({name: final.latencies(name) for name in finished}, partitions)
+    alike = [name for name in equal if name in twins and partitions[name] == partitions[winner]]
+    if winner not in alike or winner != equal[0]:
+        return winner
+
+    def behind(name: str) -> float:
+        """How many times as long as the winner it took, both with their rivals, in the median round."""
+        pairs = ((name, winner), (twins[name], twins[winner]))
+        own, rival = (np.log(np.divide(*_common(final, *pair))) for pair in pairs)
+        count = min(len(own), len(rival))
+        return float(np.median(own[:count] + rival[:count]))
+
+    return min(alike, key=behind)
 
 
 def _contradicts(final: Race, rival: str, alone: str, shipped: str, partitions: Mapping[str, float]) -> bool:
