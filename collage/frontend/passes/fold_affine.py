@@ -14,12 +14,12 @@ import numpy as np
 from tvm import relax
 from tvm.relax import op
 
+from collage.frontend.passes.precision import HALF
 from collage.frontend.passes.rewriting import Rule, Scope, call_to
 from collage.frontend.values import constant, dtype_of, static_shape, value_of
 
 _CONVOLUTIONS = ("relax.nn.conv1d", "relax.nn.conv2d", "relax.nn.conv3d")
 _TRANSPOSED = ("relax.nn.conv1d_transpose", "relax.nn.conv2d_transpose", "relax.nn.conv3d_transpose")
-_HALF = ("float16", "bfloat16")
 _WITH_PADDING = MappingProxyType(
     {"relax.nn.conv1d": op.nn.conv1d, "relax.nn.conv2d": op.nn.conv2d, "relax.nn.conv3d": op.nn.conv3d}
 )
@@ -41,7 +41,7 @@ def _batch_norm_into_half(value: Any, scope: Scope) -> Any:
     By way of a scale in that type each weight would be rounded twice, and all of a channel's off in the same direction.
     """
     found = _scale_and_shift(value, scope)
-    if found is None or dtype_of(found[0].ty) not in _HALF or not scope.used_once(found[0]):
+    if found is None or dtype_of(found[0].ty) not in HALF or not scope.used_once(found[0]):
         return None
     data, scale, shift = found
     linear = scope.definition(data)

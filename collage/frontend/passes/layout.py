@@ -14,12 +14,12 @@ from tvm import relax
 
 from collage.frontend.passes.canonical import canonicalise
 from collage.frontend.passes.layout_rules import CHANNELS_LAST, PLANES, lies_in, rank_of, rules, with_layout
+from collage.frontend.passes.precision import HALF
 from collage.frontend.passes.rewriting import bindings, call_to, rewrite
 from collage.frontend.passes.simplify import SIMPLIFICATIONS
 from collage.frontend.values import dtype_of, output_specs, static_shape
 
 _CONVOLUTIONS = ("relax.nn.conv2d", "relax.nn.conv3d")
-_HALF = ("float16", "bfloat16")
 #: Transpositions that may be left inside, per convolution: more of them cost what the layout gains.
 _MOST_LEFT = 0.25
 
@@ -59,7 +59,7 @@ def in_planes_alone(value: Any) -> Any:
 
 
 def _is_wanted(value: Any) -> bool:
-    return lies_in(value, PLANES) and call_to(value, *_CONVOLUTIONS) and dtype_of(value.args[0].ty) in _HALF
+    return lies_in(value, PLANES) and call_to(value, *_CONVOLUTIONS) and dtype_of(value.args[0].ty) in HALF
 
 
 def _transpositions(module: tvm.IRModule) -> int:

@@ -18,6 +18,8 @@ from collage.frontend.passes.rewriting import bindings, leaves, rebuilt
 from collage.frontend.values import constant, value_of
 
 NARROW, BRAIN, WIDE = "float16", "bfloat16", "float32"
+#: Half precision.
+HALF = (NARROW, BRAIN)
 #: Which dtypes become which.
 Widening = Mapping[str, str]
 TO_SINGLE: Widening = {NARROW: WIDE, BRAIN: WIDE}
