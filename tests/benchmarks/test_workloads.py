@@ -184,10 +184,10 @@ def test_half_precision_runs(name: str) -> None:
     check_runs(build(name, dtype="float16"))
 
 
-def test_brain_floats_are_weights_rounded_and_masks_hold_the_lowest_of_them() -> None:
-    full, brain = build("tiny_bert"), build("tiny_bert", dtype="bfloat16")
+def test_bfloat16_has_the_same_weights_rounded_and_its_lowest_number_in_masks() -> None:
+    full, rounded = build("tiny_bert"), build("tiny_bert", dtype="bfloat16")
     lowest = set()
-    for one, other in zip(full.graph.initializer, brain.graph.initializer, strict=False):
+    for one, other in zip(full.graph.initializer, rounded.graph.initializer, strict=False):
         if one.data_type == TensorProto.FLOAT:
             values = numpy_helper.to_array(other)
             lowest.add(float(values.min()))

@@ -17,7 +17,7 @@ from tvm import relax
 from collage.backends.onnx.export import export_onnx, unsupported_reason
 from collage.errors import CodegenError
 from collage.frontend.passes.layout import in_planes, in_planes_alone
-from collage.frontend.passes.precision import BRAIN, NARROW, WIDE, dtypes_of, widened, widened_value
+from collage.frontend.passes.precision import BFLOAT16, NARROW, WIDE, dtypes_of, widened, widened_value
 
 _MIXED = "float16 and another float together"
 
@@ -34,7 +34,7 @@ def export_any_float(function: Any, name: str) -> ModelProto:
     dtypes = dtypes_of(function)
     if NARROW not in dtypes:
         return export_onnx(function, name=name)
-    if dtypes & {WIDE, BRAIN}:
+    if dtypes & {WIDE, BFLOAT16}:
         raise CodegenError(f"{name}: {_MIXED}")
     return narrowed(export_onnx(widened(function), name=name))
 
@@ -54,7 +54,7 @@ def refusal(node: Any) -> str | None:
     dtypes = {dtype for operand in (*expr.args, expr) for dtype in tensor_dtypes(getattr(operand, "ty", None))}
     if NARROW not in dtypes:
         return unsupported_reason(expr)
-    return f"{expr.op}: {_MIXED}" if dtypes & {WIDE, BRAIN} else unsupported_reason(widened_value(expr))
+    return f"{expr.op}: {_MIXED}" if dtypes & {WIDE, BFLOAT16} else unsupported_reason(widened_value(expr))
 
 
 def tensor_dtypes(ty: Any) -> list[str]:

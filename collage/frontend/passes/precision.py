@@ -17,13 +17,13 @@ from tvm import relax
 from collage.frontend.passes.rewriting import bindings, leaves, rebuilt
 from collage.frontend.values import constant, value_of
 
-NARROW, BRAIN, WIDE = "float16", "bfloat16", "float32"
+NARROW, BFLOAT16, WIDE = "float16", "bfloat16", "float32"
 #: Half precision.
-HALF = (NARROW, BRAIN)
+HALF = (NARROW, BFLOAT16)
 #: Which dtypes become which.
 Widening = Mapping[str, str]
-TO_SINGLE: Widening = {NARROW: WIDE, BRAIN: WIDE}
-TO_DOUBLE: Widening = {NARROW: "float64", BRAIN: "float64", WIDE: "float64"}
+TO_SINGLE: Widening = {NARROW: WIDE, BFLOAT16: WIDE}
+TO_DOUBLE: Widening = {NARROW: "float64", BFLOAT16: "float64", WIDE: "float64"}
 
 
 def dtypes_of(function: Any) -> frozenset[str]:

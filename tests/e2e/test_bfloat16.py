@@ -19,7 +19,7 @@ from collage.errors import ModelInputError
 from collage.testing import fresh
 from tests.e2e.efforts import EVERYTHING
 
-BRAIN = np.dtype(ml_dtypes.bfloat16)
+BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
 
 def block(dtype: str) -> Any:
@@ -32,7 +32,7 @@ def block(dtype: str) -> Any:
 
 def sample() -> tuple[np.ndarray, np.ndarray]:
     """An input, and what the network in float32 gives for it."""
-    x = np.random.default_rng(0).standard_normal((1, 8, 32)).astype(BRAIN)
+    x = np.random.default_rng(0).standard_normal((1, 8, 32)).astype(BFLOAT16)
     module = collage.load(block("float32"))
     plan = collage.partition(module, ["tvm"], estimator="cached", confirm_end_to_end=False, records=":memory:")
     return x, np.asarray(plan.compile()(x.astype("float32")))
@@ -52,7 +52,7 @@ def test_it_is_tuned_confirmed_and_deployed(tmp_path: Path) -> None:
     assert {row.name for row in plan.confirmation.contestants if row.latency.is_finite} >= {"tvm alone"}
     model = plan.compile()
     result = model(x)
-    assert result.dtype == BRAIN
+    assert result.dtype == BFLOAT16
     assert_near(result, expected)
     with pytest.raises(ModelInputError, match="has dtype float32, the model takes bfloat16"):
         model(x.astype("float32"))
