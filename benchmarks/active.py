@@ -1,11 +1,12 @@
 """How few measurements a plan needs: `python -m benchmarks.active --records records.db [NAME ...]`.
 
 Candidates are not measured here, their records are replayed. Each network is left out in turn; a cost model is trained
-on the records of the others (or read, where `benchmarks.estimators --keep` left it), and `ActiveEstimator` is given the
-recorded costs where it would measure. The loss is what its plan costs more than the plan by all recorded costs, added
-up from recorded costs. With `--end-to-end`, on the machine of the records, plans that differ run
-interleaved: those that were searched, and those that ship after `collage.partition` has confirmed and corrected each of
-the two against the same contestants, which is what users get. Goal: at most 1%, with at most 20% of the measurements.
+on the records of the others (or read, where `benchmarks.estimators --keep` left it; or one model is taken for all, such
+as one that ships, and adapted to the machine of the records), and `ActiveEstimator` is given the recorded costs where
+it would measure. The loss is what its plan costs more than the plan by all recorded costs, added up from recorded
+costs. With `--end-to-end`, on the machine of the records, plans that differ run interleaved: those that were searched,
+and those that ship after `collage.partition` has confirmed and corrected each of the two against the same contestants,
+which is what users get. Goal: at most 1%, with at most 20% of the measurements.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import argparse
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -38,7 +40,7 @@ from collage.cost.transition import Pair, Transition
 from collage.graph.candidates import CandidatePartition
 from collage.records import Record
 from collage.runtime.threads import configure_threads
-from collage.search import CostTable, SearchProblem
+from collage.search import CostTable, Searcher, SearchProblem
 from estimators.active import ActiveEstimator
 from estimators.cost_model.model import CostModel
 from estimators.replay import ReplayEstimator
@@ -108,18 +110,28 @@ def shipped(network: Network, estimator: CostEstimator) -> tuple[CandidatePartit
 def compare(
     network: Network,
     model: CostModel,
-    share: float,
+    budget: Mapping[str, Any],
     records: Mapping[Key, Record],
     transitions: Mapping[Pair, Transition],
     run: bool,
+    searcher: Searcher | None = None,
 ) -> list[str]:
-    """A row of the table: the plan by a few of the records, against that by all of them."""
+    """A row of the table: the plan by a few of the records, against that by all of them.
+
+    Parameters
+    ----------
+    budget
+        Parameters of the estimator.
+    searcher
+        Of the plan by a few; None is Dijkstra's as it is.
+    """
     measured, everything = Recorded(records, transitions), Recorded(records, transitions)
+    (device,) = {record.key.device for record in records.values()}
 
     def active() -> ActiveEstimator:
-        return ActiveEstimator(model, share=share, measured=measured, device=model.device_)
+        return ActiveEstimator(model, measured=measured, device=device, **budget)
 
-    found = DijkstraSearcher().search(problem_of(network, active()))
+    found = (searcher or DijkstraSearcher()).search(problem_of(network, active()))
     recorded = problem_of(network, everything)
     best = DijkstraSearcher().search(recorded)
     loss = recorded.partitioning(found.candidates).cost.seconds / best.cost.seconds - 1.0
@@ -144,11 +156,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--belongings", type=Path, default=Path("build/networks.json"), help="cache of what belongs to each network"
     )
-    parser.add_argument("--models", type=Path, help="folder of models that `benchmarks.estimators --keep` has saved")
+    parser.add_argument(
+        "--models", type=Path, help="folder of models that `benchmarks.estimators --keep` has saved; or one for all"
+    )
     parser.add_argument("--end-to-end", action="store_true", help="run the plans too")
     parser.add_argument("--backends", default="tvm,openvino,onnxruntime")
     parser.add_argument("--threads", type=int, default=2, help="that the costs were recorded with")
     parser.add_argument("--share", type=float, default=ActiveEstimator().share, help="of workloads that are measured")
+    parser.add_argument("--least", type=int, default=0, help="how many are, whatever the share")
+    parser.add_argument("--most", type=int, help="how many are at most")
+    parser.add_argument("--patience", type=int, help="of the searcher; 0 is none; by default its own")
     options = parser.parse_args(arguments)
     configure_threads(options.threads)
     backends = resolve_backends(options.backends.split(","))
@@ -158,6 +175,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     designed = frozenset(recorded_candidates(options.designed, options.threads)) if options.designed else frozenset()
     transitions = ReplayEstimator(options.records).transitions(list(backends), options.threads)
     run = options.end_to_end and measured_here(records)
+    budget = {"share": options.share, "least": options.least, "most": options.most}
+    searcher = DijkstraSearcher() if options.patience is None else DijkstraSearcher(patience=options.patience or None)
     columns = ("network", "workloads", "measured", "batches", "loss", "searched / by records", "ships / by records")
     table = Table(*columns, title="Active costing, replayed from records")
     console = Console(width=100)
@@ -165,11 +184,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         console.print(f"{name} ...", style="dim")
         network = Network(name, backends, options.threads)
         if options.models is not None:
-            model = CostModel.load(options.models / f"{name}.json.gz")
+            model = CostModel.load(options.models / f"{name}.json.gz" if options.models.is_dir() else options.models)
         else:
             fold = leave_out(network, belongings, records, designed)
             model = CostModel().fit(fold.training, fold.groups, fold.designed)
-        row = compare(network, model, options.share, records, transitions, run)
+        row = compare(network, model, budget, records, transitions, run, searcher)
         table.add_row(*row)
         console.print(" ".join(row), style="dim")
     console.print(table)

@@ -18,5 +18,8 @@ class Reporter:
     def note(self, line: str) -> None:
         """Something that the user should know."""
 
+    def finish(self) -> None:
+        """The last stage is done, too."""
+
     def close(self) -> None:
-        """The last stage is over."""
+        """Nothing follows; whether the last stage was done is not known."""

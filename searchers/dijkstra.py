@@ -64,6 +64,9 @@ class DijkstraSearcher(Searcher):
     tolerance
         Only for lazy costing with intervals: candidates are not costed if they could make the best costed cover cheaper
         by no more than this share. Measurements do not repeat more exactly. 0 costs all that could be cheaper at all.
+    patience
+        Only for lazy costing with intervals: nothing more is costed when so many distinct workloads in a row, which
+        wider bounds called for, have made the best costed cover cheaper by no more than the tolerance; None costs on.
     """
 
     def __init__(
@@ -74,6 +77,7 @@ class DijkstraSearcher(Searcher):
         bound_margin: float = 0.15,
         max_share: float = 0.5,
         tolerance: float = 0.01,
+        patience: int | None = 64,
     ) -> None:
         self.time_limit_s = time_limit_s
         self.max_states = max_states
@@ -81,6 +85,7 @@ class DijkstraSearcher(Searcher):
         self.bound_margin = bound_margin
         self.max_share = max_share
         self.tolerance = tolerance
+        self.patience = patience
 
     def search(self, problem: SearchProblem) -> Partitioning:
         if self.costing not in ("auto", "eager", "lazy"):
@@ -178,21 +183,21 @@ class DijkstraSearcher(Searcher):
             return None
         predicted = PredictedBounds.of(problem)
         if predicted is not None:
-            return LazyCosts(problem, predicted, max_share=1.0, tolerance=self.tolerance)
+            return LazyCosts(problem, predicted, 1.0, self.tolerance, self.patience)
         if self.costing == "auto":
             return None
         return LazyCosts(problem, LearnedBounds(problem, self.bound_margin), self.max_share)
 
     def _look_further(self, problem: SearchProblem, costs: LazyCosts, budget: Budget) -> bool:
-        """Cost what wider bounds put on the best path, while there is time; whether anything was costed.
+        """Cost what wider bounds put on the best path, while there is time and it gains something; whether anything was
+        costed.
 
         Narrow searches find most of it. A narrow search may overlook the best path, so where all may be costed the last
         ones are exact.
         """
         rounds = costs.rounds
         while not budget.spent and costs.widen():
-            narrow = replace(budget, width=_EXPLORING_WIDTH, look_ahead=0, tighten=False)
-            self._cost_best_path(problem, costs, budget, narrow)
+            self._cost_best_path(problem, costs, budget, _narrow(budget))
         if costs.unlimited and not budget.spent and self._cost_best_path(problem, costs, budget, budget):
             costs.confirm()
         return costs.rounds > rounds
@@ -212,7 +217,15 @@ class DijkstraSearcher(Searcher):
             costs.cost(todo)
             costs.pay(path)
             budget.deadline += time.monotonic() - began
+            if costs.wants_to_see:
+                costs.see(self._least_costed(problem, costs, budget))
         return False
+
+    def _least_costed(self, problem: SearchProblem, costs: LazyCosts, budget: Budget) -> float:
+        """Seconds of the best cover of all that was costed, by a narrow search; infinite where it finds none."""
+        objective = make_objective(problem, costs.candidates, costs.costed_weights(predicted=False))
+        outcome = LayeredSearch(make_moves(problem.graph, objective), _narrow(budget)).run()
+        return math.inf if outcome.value is None or objective.unknown else objective.seconds(outcome.value)
 
     def _best_costed(self, problem: SearchProblem, costs: LazyCosts, budget: Budget) -> Partitioning | None:
         """The best cover of all that was costed; where there is none, of what is predicted as well, or None."""
@@ -268,6 +281,11 @@ class DijkstraSearcher(Searcher):
                 f"the search budget was spent after {outcome.expanded} states: this is the best cover found yet{gap}"
             )
         return notes
+
+
+def _narrow(budget: Budget) -> Budget:
+    """For a search that no answer depends on, within what is left of the budget."""
+    return replace(budget, width=_EXPLORING_WIDTH, look_ahead=0, tighten=False)
 
 
 def _tolerates(costs: LazyCosts, objective: Objective, outcome: Outcome) -> bool:

@@ -304,6 +304,7 @@ def partition(
                 decision, within = decide_within(
                     grant, search_with, problem, chosen, contest, correction_rounds, estimate_with.session
                 )
+        reporter.finish()
         return Plan(
             module=module,
             network=network,

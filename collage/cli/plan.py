@@ -41,6 +41,7 @@ def compile_plan(
         try:
             reporter.stage("compiling")
             _load(plan, model, shapes, records).compile().export(output)
+            reporter.finish()
         finally:
             reporter.close()
     print(f"Wrote {output}")

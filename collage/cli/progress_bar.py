@@ -64,8 +64,12 @@ class ProgressBar(Reporter):
     def note(self, line: str) -> None:
         self._line(f"note: {line}")
 
+    def finish(self) -> None:
+        self._finish_stage()
+        self.close()
+
     def close(self) -> None:
-        """Take the bar away. Whether the last stage was completed is not known here, so it leaves no line."""
+        """Take the bar away; a stage that was not done leaves no line."""
         self._name, self._task = "", None
         if self._bar is not None:
             self._bar.stop()

@@ -218,6 +218,7 @@ def tune(
             reporter.stage("compiling")
             compiled = found.compile()
             compiled.export(output)
+            reporter.finish()
         finally:
             reporter.close()
         with RecordDatabase(path) as database:

@@ -8,7 +8,8 @@ cover can be better then, if the bounds hold: its weight was a lower bound on it
 Candidates that are one workload (`SearchProblem.workload`) are costed together.
 
 Bounds that rest on assumptions may not hold. If costs are left to spend, the bounds are widened step by step, and the
-search goes on with the candidates that they hid. The answer is the best cover of all that was costed.
+search goes on with the candidates that they hid, until many in a row have gained nothing. The answer is the best cover
+of all that was costed.
 """
 
 from __future__ import annotations
@@ -37,6 +38,9 @@ class LazyCosts:
         Up to which share of the distinct workloads are costed with bounds that were widened.
     tolerance
         What is cheaper by no more than this share is not looked for; 0 looks for everything.
+    patience
+        Nothing more is costed with bounds that were widened when so many distinct workloads in a row have made the best
+        costed cover cheaper by no more than the tolerance; None goes on.
 
     Attributes
     ----------
@@ -49,17 +53,27 @@ class LazyCosts:
     """
 
     def __init__(
-        self, problem: SearchProblem, bounds: CostBounds, max_share: float = 0.0, tolerance: float = 0.0
+        self,
+        problem: SearchProblem,
+        bounds: CostBounds,
+        max_share: float = 0.0,
+        tolerance: float = 0.0,
+        patience: int | None = None,
     ) -> None:
         if not 0 <= max_share <= 1:
             raise ValueError(f"the share of workloads to be costed is between 0 and 1, not {max_share}")
         if not 0 <= tolerance < math.inf:
             raise ValueError(f"the tolerance of lazy costing is a share of at least 0, not {tolerance}")
+        if patience is not None and patience < 1:
+            raise ValueError(f"the patience of lazy costing is a number of workloads, at least 1, not {patience}")
         self.candidates: Sequence[CandidatePartition] = list(problem.candidates)
         self.rounds = 0
         self.best = math.inf
         self._tolerance = tolerance
         self._tolerated = False
+        self._patience = patience
+        self._seen, self._seen_at = math.inf, -math.inf
+        self._in_vain = False
         self._problem = problem
         self._bounds = bounds
         self._members: dict[Hashable, list[CandidatePartition]] = {}
@@ -116,18 +130,31 @@ class LazyCosts:
             uncertainty[key] = uncertainty.get(key, 0.0) + self._bounds.uncertainty(candidate)
         chosen = [self._members[key][0] for key in sorted(uncertainty, key=lambda k: -uncertainty[k])]
         if limited:
-            chosen = chosen[: 0 if self._bounds.spent else max(0, self._limit - len(self._costed))]
+            chosen = chosen[: 0 if self._is_over else max(0, self._limit - len(self._costed))]
         return chosen
+
+    @property
+    def wants_to_see(self) -> bool:
+        """Whether so much was costed that it is time to see what came of it."""
+        return self._patience is not None and len(self._costed) >= self._seen_at + self._patience
+
+    def see(self, seconds: float) -> None:
+        """Take notice of what the best cover of all that was costed takes; infinite where there is none."""
+        self._in_vain = math.isfinite(seconds) and self._seen <= (1.0 + self._tolerance) * seconds
+        self._seen, self._seen_at = seconds, len(self._costed)
 
     def widen(self) -> bool:
         """Assume less, where more may still be costed and there is more to be costed."""
-        left = len(self._costed) < min(self._limit, len(self._members)) and not self._bounds.spent
-        return left and self._bounds.widen()
+        return len(self._costed) < min(self._limit, len(self._members)) and not self._is_over and self._bounds.widen()
 
     @property
     def unlimited(self) -> bool:
         """Whether all workloads may be costed."""
-        return self._limit >= len(self._members) and not self._bounds.spent
+        return self._limit >= len(self._members) and not self._is_over
+
+    @property
+    def _is_over(self) -> bool:
+        return self._in_vain or self._bounds.spent
 
     def confirm(self) -> None:
         """An exact search asked for nothing more."""
@@ -155,10 +182,11 @@ class LazyCosts:
     def notes(self) -> list[str]:
         """How much was costed, and on what assumption that was enough."""
         within = f"; what is cheaper by up to {self._tolerance:.0%} was not looked for" if self._tolerated else ""
+        vain = f"; no more was costed after {self._patience} workloads that gained nothing" if self._in_vain else ""
         return [
             f"costed lazily, in {self.rounds} rounds: {len(self._known)} of {len(self._key)} candidates, "
             f"{len(self._costed)} of {len(self._members)} distinct workloads; {self._bounds.assumption}"
-            f"{within}"
+            f"{within}{vain}"
         ]
 
     def _weights(self, otherwise: Callable[[CandidatePartition], Cost]) -> list[Cost]:

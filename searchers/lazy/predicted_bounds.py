@@ -73,7 +73,7 @@ class PredictedBounds:
         if self._confirmed and not self.spent:
             return "assumed: what is not costed is inside its predicted interval"
         granted = f"{self._step / _STEPS:.0%} of their predicted intervals were looked into"
-        return f"the budget of measuring is spent: {granted}" if self.spent else f"everything was costed, or {granted}"
+        return f"the budget of measuring is spent: {granted}" if self.spent else granted
 
     def first(self) -> list[CandidatePartition]:
         """Of every backend its largest, disjoint candidates: what the whole takes is the hardest to predict."""

@@ -26,7 +26,7 @@ def test_what_is_measured_stays_in_the_budget_and_a_bigger_one_loses_no_more(
 ) -> None:
     losses = {}
     for share in (0.2, 1.0):
-        _, total, measured, _, loss = compare(networks[0], model, share, records, {}, run=False)
+        _, total, measured, _, loss = compare(networks[0], model, {"share": share}, records, {}, run=False)
         assert 0 < int(measured.split()[0]) <= share * int(total)
         losses[share] = float(loss.rstrip("%"))
     assert 0.0 <= losses[1.0] <= losses[0.2]
@@ -35,7 +35,7 @@ def test_what_is_measured_stays_in_the_budget_and_a_bigger_one_loses_no_more(
 def test_what_was_searched_and_what_ships_are_run(
     networks: list[Network], records: dict[Key, Record], model: CostModel
 ) -> None:
-    *_, searched, ships = compare(networks[0], model, 0.05, records, {}, run=True)
+    *_, searched, ships = compare(networks[0], model, {"share": 0.05}, records, {}, run=True)
     for cell in (searched, ships):
         assert cell == "the same" or re.fullmatch(r"\d+\.\d{3} \(\d+\.\d{3} to \d+\.\d{3}\)", cell)
 

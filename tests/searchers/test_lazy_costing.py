@@ -409,3 +409,37 @@ def test_when_the_budget_is_spent_the_answer_is_the_best_of_what_is_costed() -> 
     costed = {c for batch in hurried for c in batch}
     assert all(c in costed or c.backend == HOST for c in found.candidates)
     assert found.lower_bound <= DijkstraSearcher().search(problem).cost.seconds + 1e-12
+
+
+def test_looking_further_ends_when_much_of_it_has_gained_nothing() -> None:
+    """Every node has twins that may take less, and do not."""
+    graph = graph_of([[], *([i - 1] for i in range(1, 8))])
+    costs: dict[CandidatePartition, Cost | float] = {}
+    intervals: dict[CandidatePartition, tuple[float, float]] = {}
+    for node in range(8):
+        for number, backend in enumerate("vwxyz"):
+            each = candidate(graph, backend, [node])
+            costs[each], intervals[each] = 1.0, (1.0 - 0.1 * number, 1.2 + 0.1 * number)
+    asked, notes = {}, {}
+    for patience in (None, 7, 100):
+        problem = with_intervals(Given(graph, costs, {}, {}), intervals)
+        batches = watched(problem)
+        found = DijkstraSearcher(patience=patience).search(problem)
+        assert found.cost.seconds == 8.0
+        asked[patience], notes[patience] = sum(map(len, batches)), found.notes[-1]
+    assert asked[7] < asked[100] == asked[None]
+    assert notes[7].endswith("no more was costed after 7 workloads that gained nothing")
+    assert notes[100] == notes[None] and "inside its predicted interval" in notes[100]
+
+
+def test_looking_further_goes_on_while_it_gains() -> None:
+    """One node after the other turns out to take less on another backend."""
+    graph = graph_of([[], *([i - 1] for i in range(1, 8))])
+    costs: dict[CandidatePartition, Cost | float] = {}
+    intervals: dict[CandidatePartition, tuple[float, float]] = {}
+    for node in range(8):
+        for backend, seconds, low in (("x", 1.0, 1.0), ("y", 0.5, 0.5)):
+            each = candidate(graph, backend, [node])
+            costs[each], intervals[each] = seconds, (low, 2.0 + node)
+    problem = with_intervals(Given(graph, costs, {}, {"x": 1, "y": 2}), intervals)
+    assert DijkstraSearcher(patience=1).search(problem).cost.seconds == pytest.approx(4.0)

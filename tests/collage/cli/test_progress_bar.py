@@ -70,6 +70,18 @@ def test_a_stage_that_ends_says_how_much_and_how_long(clock: Clock) -> None:
     assert "compiling in" not in stream.getvalue(), "it took no time"
 
 
+def test_the_last_stage_leaves_a_line_where_it_is_known_to_be_done(clock: Clock) -> None:
+    done, broken = io.StringIO(), io.StringIO()
+    for stream, end in ((done, ProgressBar.finish), (broken, ProgressBar.close)):
+        reporter = ProgressBar(stream)
+        reporter.stage("confirming end to end")
+        clock.now += 84.0
+        end(reporter)
+        reporter.close()
+    assert "confirming end to end in 1 min 24 s" in done.getvalue().splitlines()
+    assert broken.getvalue().splitlines() == ["confirming end to end"]
+
+
 def test_steps_that_only_tell_what_comes_next_do_not_count() -> None:
     stream = Terminal()
     reporter = ProgressBar(stream)
