@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy import stats  # type: ignore[import-untyped]
+from scipy.special import stdtrit  # type: ignore[import-untyped]
 
 from collage import plugins
 from collage.backends.base import Backend
@@ -71,7 +71,7 @@ class Float32Twins:
             return
         ratios = np.log(list(finite.values())) - np.log(self._in_float32(list(finite)))
         count = len(ratios)
-        quantile = stats.t.ppf((1.0 + self._model.coverage) / 2, count - 1)
+        quantile = stdtrit(count - 1, (1.0 + self._model.coverage) / 2)
         half = float(quantile * ratios.std(ddof=1) * math.sqrt(1.0 + 1.0 / count))
         self._ratios[next(iter(finite)).backend.name] = _Ratio(float(ratios.mean()), half)
 

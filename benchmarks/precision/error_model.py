@@ -38,7 +38,7 @@ from collage.backends.resolve import available_backends
 from collage.compile.build import build as compiled
 from collage.compile.rewrite import apply
 from collage.cost.cost import Cost
-from collage.errors import CollageError
+from collage.errors import CollageError, last_line
 from collage.files import replacing
 from collage.frontend import load
 from collage.frontend.values import input_specs
@@ -211,8 +211,8 @@ def judge(name: str, options: argparse.Namespace) -> dict[str, Any]:
         chosen = placement(network, rng)
         try:
             outputs = outputs_of(network, chosen, several)
-        except CollageError as error:
-            failures.append(str(error).splitlines()[0])
+        except (CollageError, RuntimeError) as error:  # of an engine that cannot compile its part as well
+            failures.append(last_line(error))
             continue
         products = sum(len(nodes) for c in chosen for label, nodes in c.composites if label == INT8)
         seen, other = (measured(outputs[part], expected[part]) for part in halves)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats  # type: ignore[import-untyped]
+from scipy.special import betaincinv, stdtrit  # type: ignore[import-untyped]
 
 from collage.accuracy.samples import Sample
 from collage.accuracy.table import squared_error
@@ -56,7 +56,7 @@ class Verdict:
         mean = float(np.mean(values))
         if len(values) == 1:
             return cls(mean, mean, 1)
-        half = stats.t.ppf(_CONFIDENCE, len(values) - 1) * np.std(values, ddof=1) / math.sqrt(len(values))
+        half = stdtrit(len(values) - 1, _CONFIDENCE) * np.std(values, ddof=1) / math.sqrt(len(values))
         return cls(mean, mean + float(half), len(values))
 
     @classmethod
@@ -80,7 +80,7 @@ class Verdict:
         losses = [value for value in values if value > 0.0]
         if math.isinf(found.value) or len(losses) == len(values):
             return found
-        share = float(stats.beta.ppf(_CONFIDENCE, len(losses) + 1, len(values) - len(losses)))
+        share = float(betaincinv(len(losses) + 1, len(values) - len(losses), _CONFIDENCE))
         gains = sum(min(value, 0.0) for value in values) / len(values)
         rare = share * (float(np.mean(losses)) if losses else stake) + gains
         return cls(found.value, max(found.upper, rare), found.samples)

@@ -307,7 +307,7 @@ def test_intervals_that_hold_give_the_eager_cost(seed: int) -> None:
         (0.8 * true[c].seconds, 1.25 * true[c].seconds) if true[c].is_finite else (0.0, float("inf")) for c in asked
     ]
     batches = watched(problem)
-    found = DijkstraSearcher(tolerance=0.0).search(problem)
+    found = DijkstraSearcher(tolerance=0.0, patience=None).search(problem)
     assert found.cost == DijkstraSearcher().search(given_.problem()).cost
     assert is_lower_bound(given_.problem(), found.lower_bound) and batches
 
@@ -355,7 +355,7 @@ def inside_intervals(seed: int, widths: int, widest: float) -> tuple[Given, Sear
 @given(st.integers(0, 10**6), st.integers(0, 10**6), st.sampled_from([1.5, 3.0, 8.0]))
 def test_costs_anywhere_inside_their_intervals_give_the_eager_cost(seed: int, widths: int, widest: float) -> None:
     given_, problem = inside_intervals(seed, widths, widest)
-    found = DijkstraSearcher(tolerance=0.0).search(problem)
+    found = DijkstraSearcher(tolerance=0.0, patience=None).search(problem)
     assert found.cost == DijkstraSearcher().search(given_.problem()).cost
     assert is_lower_bound(given_.problem(), found.lower_bound)
     assert "not looked for" not in found.notes[-1]
@@ -366,7 +366,7 @@ def test_costs_anywhere_inside_their_intervals_give_the_eager_cost(seed: int, wi
 def test_with_a_tolerance_no_cover_is_cheaper_by_more(seed: int, widths: int, widest: float, tolerance: float) -> None:
     """And what was not looked for is told where the answer is not the best."""
     given_, problem = inside_intervals(seed, widths, widest)
-    found = DijkstraSearcher(tolerance=tolerance).search(problem)
+    found = DijkstraSearcher(tolerance=tolerance, patience=None).search(problem)
     best = DijkstraSearcher().search(given_.problem()).cost
     assert found.cost.seconds <= (1 + tolerance) * best.seconds * (1 + 1e-9)
     assert found.cost == best or f"cheaper by up to {tolerance:.0%}" in found.notes[-1]

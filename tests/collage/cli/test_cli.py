@@ -79,6 +79,17 @@ def test_run_imports_nothing_of_the_compiling_side(tuned: Tuned) -> None:
     assert "output  y: float32[2, 8]" in done.stdout
 
 
+def test_a_tune_begins_without_libraries_that_take_seconds_to_import() -> None:
+    code = (
+        "import sys; from collage.without_torch import import_tvm_without_torch; import_tvm_without_torch()\n"
+        "import collage.api.partitioner; print(*sorted(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.split())
+    assert "collage.api.partitioner" in loaded
+    assert not loaded & {"torch", "scipy.stats", "sklearn", "xgboost", "openvino", "onnxruntime"}
+
+
 def test_compile_from_a_saved_plan_measures_nothing_and_gives_the_same_model(
     tuned: Tuned, tmp_path: Path, collage_command: Command
 ) -> None:
