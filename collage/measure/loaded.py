@@ -44,8 +44,10 @@ class LoadedArtifact:
             run = engines.create(blob.engine, Path(blob.path).read_bytes(), dict(blob.options))
             tvm_ffi.register_global_func(blob.symbol, run, override=True)
         device = device_of(artifact.device)
-        library = tvm.runtime.load_module(artifact.library)
+        library = tvm_ffi.load_module(artifact.library, keep_module_alive=False)  # goes with the last reference
         self.vm = VirtualMachine(library, device)
+        for blob in artifact.blobs:  # the machine has them now
+            tvm_ffi.remove_global_func(blob.symbol)
         self.inputs = inputs
         self.pristine = [tensor.copyto(device) for tensor in inputs] if not is_host(artifact.device) else []
         self._arguments = [*inputs, *(upload(read_array(path), device) for path in artifact.weights)]

@@ -94,13 +94,13 @@ def _load_library(file: Path) -> CompiledModel:
 
 def _opened(file: Path) -> Any:
     try:
-        return tvm_ffi.load_module(str(file))
+        return tvm_ffi.load_module(str(file), keep_module_alive=False)
     except RuntimeError:
         if "tvm" in sys.modules:
             raise
         # What reads the kernels of an accelerator comes with the rest of TVM.
         import_module("tvm")
-        return tvm_ffi.load_module(str(file))
+        return tvm_ffi.load_module(str(file), keep_module_alive=False)
 
 
 def _first_line(error: BaseException) -> str:

@@ -50,6 +50,7 @@ _SIGNATURES: Mapping[str, tuple[Any, ...]] = {
     "ov_infer_request_infer": (_Handle,),
 }
 _DESTRUCTORS = (
+    "ov_core_free",
     "ov_model_free",
     "ov_compiled_model_free",
     "ov_infer_request_free",
@@ -95,12 +96,6 @@ def _made(name: str, *arguments: Any, doing: str) -> Any:
     return handle
 
 
-@cache
-def _core() -> Any:
-    """One core for the process: its plug-in, and TBB's pool of threads, are shared by all partitions."""
-    return _made("ov_core_create", doing="starting")
-
-
 def create(blob: bytes, options: Mapping[str, Any]) -> Run:
     """The function that runs `blob`; see `collage.runtime.engine.Engine.create`."""
     network = _Network(blob, int(options["threads"]), str(options.get("precision", "f32")))
@@ -129,7 +124,8 @@ def _check_range(tensor: Any) -> None:
 
 
 class _Network:
-    """A compiled model with one request.
+    """A compiled model with one request, and with a core of its own: when that goes, OpenVINO ends the threads that it
+    keeps for the next model. A process that is forked later would wait for them for ever. TBB's threads are shared.
 
     Attributes
     ----------
@@ -144,10 +140,11 @@ class _Network:
     def __init__(self, blob: bytes, threads: int, precision: str = "f32") -> None:
         library = _library()
         self.infer = library.ov_infer_request_infer
+        self._core = _made("ov_core_create", doing="starting")
         model = _made(
-            "ov_core_read_model_from_memory_buffer", _core(), blob, len(blob), None, doing="reading the partition"
+            "ov_core_read_model_from_memory_buffer", self._core, blob, len(blob), None, doing="reading the partition"
         )
-        self._compiled = _compile(model, threads, precision)
+        self._compiled = _compile(self._core, model, threads, precision)
         library.ov_model_free(model)
         self.request = _made(
             "ov_compiled_model_create_infer_request", self._compiled, doing="making an inference request"
@@ -210,9 +207,11 @@ class _Network:
             library.ov_infer_request_free(self.request)
         if hasattr(self, "_compiled"):
             library.ov_compiled_model_free(self._compiled)
+        if hasattr(self, "_core"):
+            library.ov_core_free(self._core)
 
 
-def _compile(model: Any, threads: int, precision: str) -> Any:
+def _compile(core: Any, model: Any, threads: int, precision: str) -> Any:
     """Compile for the CPU: in float32 unless bfloat16 was asked for, one request at a time, threads not pinned."""
     settings = {
         "INFERENCE_PRECISION_HINT": precision,
@@ -225,7 +224,7 @@ def _compile(model: Any, threads: int, precision: str) -> Any:
     compiled = _Handle()
     compile_model = _library().ov_core_compile_model
     status = compile_model(
-        _core(), model, ctypes.c_char_p(b"CPU"), ctypes.c_size_t(len(pairs)), ctypes.byref(compiled), *pairs
+        core, model, ctypes.c_char_p(b"CPU"), ctypes.c_size_t(len(pairs)), ctypes.byref(compiled), *pairs
     )
     _check(status, "compiling the partition")
     return compiled

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -20,6 +23,7 @@ from collage.measure.instrument import Span
 from collage.measure.loaded import LoadedArtifact, WarmUps
 from collage.measure.probe import WARM_UP, build_probes, probe, probe_input, self_contained
 from collage.measure.protocol import BoardProtocol, Protocol, candidate_protocol
+from collage.runtime import engines
 from collage.runtime.device_info import describe_device
 from tests.e2e import faulty
 
@@ -47,6 +51,24 @@ def test_every_backend_has_a_warm_up_that_runs(name: str, built: dict[str, Artif
     (same,) = LoadedArtifact(candidate, [tvm.runtime.tensor(probe_input())]).run()
     assert given.shape == WARM_UP and given.any()
     np.testing.assert_array_equal(given, same)
+
+
+def test_what_was_timed_takes_its_engine_along(built: dict[str, Artifact], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process times hundreds of candidates; engines that stayed would hold their memory and their threads."""
+    made: list[weakref.ref[Any]] = []
+    create = engines.create
+
+    def noted(*arguments: Any) -> Any:
+        run = create(*arguments)
+        if isinstance(run, FunctionType):
+            made.append(weakref.ref(run))
+        return run
+
+    monkeypatch.setattr(engines, "create", noted)
+    for artifact in built.values():
+        LoadedArtifact(artifact, []).run()
+    gc.collect()
+    assert made and all(run() is None for run in made)
 
 
 @pytest.mark.parametrize("name", BACKENDS)

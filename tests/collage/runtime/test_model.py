@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -9,14 +10,23 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import tvm_ffi
+from tvm import relax
 
 import collage.runtime
+from collage import plugins
+from collage.compile.build import build
+from collage.compile.rewrite import apply
 from collage.errors import CompiledModelError, ModelInputError
+from collage.frontend import load
+from collage.graph.candidates import CandidatePartition
+from collage.graph.from_relax import read_graph
+from collage.graph.sub_graph import SubGraph
 from tests.collage.runtime.conftest import PLACES, SHAPE, Models, compiled, expected, sums_and_relu
 
 NAMES = [name for name, (network, _) in PLACES.items() if network is sums_and_relu]
@@ -283,6 +293,60 @@ def test_models_in_one_process_are_independent(models: Models) -> None:
         np.testing.assert_array_equal(other(inputs[0])[1], np.maximum(inputs[0], 0))
         loaded.pop("openvino", None)
         loaded.pop("tvm", None)
+
+
+@pytest.mark.parametrize("name", ["openvino", "onnxruntime", "mixed", "engines"])
+def test_a_model_that_is_dropped_takes_its_engines_along(
+    models: Models, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not what came from it: results, and bound calls, which hold it."""
+    made: list[weakref.ref[Any]] = []
+    create = collage.runtime.engines.create
+
+    def noted(*arguments: Any) -> Any:
+        run = create(*arguments)
+        made.append(weakref.ref(run))
+        return run
+
+    monkeypatch.setattr(collage.runtime.engines, "create", noted)
+    inputs = values()
+    model = collage.runtime.load(models(name))
+    results, call = model(*inputs), model.bind(inputs)
+    del model
+    gc.collect()
+    assert made and all(run() is not None for run in made)
+    assert_right(call(), inputs)
+    del call
+    gc.collect()
+    assert all(run() is None for run in made)
+    assert_right(results, inputs)
+
+
+def test_models_that_are_dropped_leave_no_memory_behind(tmp_path: Path) -> None:
+    """A weight of 16 MiB is loaded again and again. Allocators keep what a few of them took, and no more."""
+    builder, shape = relax.BlockBuilder(), (1, 1 << 22)
+    x = relax.Var("x", relax.TensorType(shape, "float32"))
+    weight = relax.const(rng.standard_normal(shape).astype("float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            out = builder.emit_output(builder.emit(relax.op.add(x, weight)))
+        builder.emit_func_output(out)
+    for backend in ("tvm", "openvino", "onnxruntime"):
+        on = plugins.load("backends", backend)
+        module = load(builder.get())
+        graph = read_graph(module)
+        chosen = [CandidatePartition(SubGraph(graph, graph.coverable), backend)]
+        path = tmp_path / f"{backend}.so"
+        build(apply(module, graph, chosen, {backend: on}), [on], 2).export(path)
+        code = (
+            "import sys; import numpy as np, psutil; from collage.runtime import load\n"
+            "x, held = np.ones((1, 1 << 22), np.float32), []\n"
+            "for _ in range(24):\n"
+            "    load(sys.argv[1])(x); held.append(psutil.Process().memory_info().rss >> 20)\n"
+            "print(held[-1] - held[11])"
+        )
+        grown = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
+        assert int(grown.stdout) < 100, f"{backend}: twelve models left {grown.stdout.strip()} MiB"
 
 
 def test_models_keep_their_numbers_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
