@@ -240,7 +240,7 @@ class DijkstraSearcher(Searcher):
     def _answer(self, problem: SearchProblem, objective: Objective, moves: Moves, outcome: Outcome) -> Partitioning:
         """The cover of an outcome, with its bound and notes."""
         if outcome.value is None or outcome.lower_bound is None:
-            raise _no_cover(problem, outcome, moves.order)
+            raise _no_cover(problem, outcome, moves.layout.order)
         chosen = [objective.candidates[i] for i in outcome.chosen]
         found = problem.partitioning(chosen)
         lower_bound = objective.seconds(outcome.lower_bound)

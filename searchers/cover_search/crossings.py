@@ -48,7 +48,7 @@ class CrossingPartitions(OpenPartitions):
         self._count = len(crossing.copies)
         self._nowhere: _Value = (-1, 0)
         self._home: _Value = (crossing.home, 1 << crossing.home)
-        size = len(moves.order)
+        size = len(moves.layout.order)
         self._readers: list[list[int]] = [[] for _ in range(size + crossing.inputs)]
         for position, reads in enumerate(crossing.reads):
             for source in reads:

@@ -92,7 +92,7 @@ class EdgePotentials:
         self._alone = _alone(self._transitions, moves.carried, len(moves.starting))
         self._backends = range(len(moves.backends))
         size = len(moves.starting)
-        self._ends = [(u, v) for v in range(size) for u in moves.reads[v]]
+        self._ends = [(u, v) for v in range(size) for u in moves.layout.reads[v]]
         self._into: list[list[int]] = [[] for _ in range(size)]
         self._from: list[list[int]] = [[] for _ in range(size)]
         for edge, (u, v) in enumerate(self._ends):

@@ -47,7 +47,7 @@ class FutureCharges:
         most += sum([self._sources[u] for u in positions(read, position)]) * entering
         if self._moves.carried:
             out, into = self._bytes_out(backend, twin), self._bytes_in(backend, twin)
-            most += sum([out[edge] for edge in positions(edges, self._moves.first_edge[position])])
+            most += sum([out[edge] for edge in positions(edges, self._moves.layout.first_edge[position])])
             most += sum([self._sources[u] * into[u] for u in positions(read, position)])
         return most
 
@@ -57,15 +57,15 @@ class FutureCharges:
 
     def _multiplicities(self) -> tuple[list[int], list[int]]:
         """Per node, how many transitions reading it may cause, and how many being read."""
-        moves, size = self._moves, len(self._moves.reads)
+        moves, size = self._moves, len(self._moves.layout.reads)
         ends, sources = [1] * size, [1] * size
         if any(moves.on_host):
             for v in range(size):
                 if moves.on_host[v]:
-                    sources[v] = max(1, sum(sources[u] for u in moves.reads[v]))
+                    sources[v] = max(1, sum(sources[u] for u in moves.layout.reads[v]))
             for v in range(size - 1, -1, -1):
                 if moves.on_host[v]:
-                    ends[v] = max(1, sum(ends[w] for w in moves.readers[v]))
+                    ends[v] = max(1, sum(ends[w] for w in moves.layout.readers[v]))
         return ends, sources
 
     def _bytes_leaving(self, backend: int, twin: int | None) -> list[int]:
@@ -76,16 +76,16 @@ class FutureCharges:
         less = None if twin is None else moves.carried[twin]
         most = [
             max(max(0, out[b][u] - (0 if less is None else less[b][u])) for b in others)
-            for u in range(len(moves.reads))
+            for u in range(len(moves.layout.reads))
         ]
-        found = [0] * moves.first_edge[-1]
-        for v in range(len(moves.reads) - 1, -1, -1):
+        found = [0] * moves.layout.first_edge[-1]
+        for v in range(len(moves.layout.reads) - 1, -1, -1):
             handed_on = 0
             if moves.on_host[v]:
-                for w in moves.readers[v]:
-                    handed_on += found[moves.first_edge[w] + moves.reads[w].index(v)]
-            for k, u in enumerate(moves.reads[v]):
-                found[moves.first_edge[v] + k] = max(most[u], handed_on)
+                for w in moves.layout.readers[v]:
+                    handed_on += found[moves.layout.first_edge[w] + moves.layout.reads[w].index(v)]
+            for k, u in enumerate(moves.layout.reads[v]):
+                found[moves.layout.first_edge[v] + k] = max(most[u], handed_on)
         return found
 
     def _bytes_entering(self, backend: int, twin: int | None) -> list[int]:
@@ -93,7 +93,7 @@ class FutureCharges:
         carried = self._moves.carried
         return [
             max(max(0, row[backend][u] - (0 if twin is None else row[twin][u])) for row in carried)
-            for u in range(len(self._moves.reads))
+            for u in range(len(self._moves.layout.reads))
         ]
 
 

@@ -7,14 +7,13 @@ is a five-bit number wherever in the network it is, and the search never handles
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from itertools import accumulate
 from typing import NamedTuple
 
 from collage.graph.candidates import HOST
 from collage.graph.dataflow_graph import DataflowGraph
+from searchers.cover_search.layout import NO_EDGES, Layout, layout_of
 from searchers.cover_search.objective import Objective
 
 
@@ -106,12 +105,10 @@ class Moves:
 
     Attributes
     ----------
-    order
-        Node index at each position.
+    layout
+        Of the graph: the search order, and what its nodes read.
     starting
         Per position, the moves whose first position it is.
-    reads
-        Per position, the positions that its node reads, each once.
     backends
         Names.
     transitions
@@ -127,9 +124,8 @@ class Moves:
         What copies between devices cost; None on one device.
     """
 
-    order: tuple[int, ...]
+    layout: Layout
     starting: tuple[tuple[Move, ...], ...]
-    reads: tuple[tuple[int, ...], ...]
     backends: tuple[str, ...]
     transitions: tuple[tuple[int, ...], ...]
     carried: tuple[tuple[tuple[int, ...], ...], ...] = ()
@@ -137,45 +133,26 @@ class Moves:
     on_host: tuple[bool, ...] = ()
     crossing: Crossing | None = None
 
-    @cached_property
-    def first_edge(self) -> tuple[int, ...]:
-        """Per position, the number of the first edge into it; edges are numbered by reader, then as in `reads`."""
-        return tuple(accumulate((len(reads) for reads in self.reads), initial=0))
-
-    @cached_property
-    def readers(self) -> tuple[tuple[int, ...], ...]:
-        """Per position, the positions that read it, ascending."""
-        found: list[list[int]] = [[] for _ in self.reads]
-        for position, reads in enumerate(self.reads):
-            for source in reads:
-                found[source].append(position)
-        return tuple(map(tuple, found))
-
 
 def make_moves(graph: DataflowGraph, objective: Objective, used: Sequence[int] | None = None) -> Moves:
     """Lay the candidates out over a search order. Candidates that could never be in an acyclic cover are left out, and
     those than which another of the same nodes and backend costs, and uses (`Move.used`, by candidate), no more.
     """
-    order = search_order(graph)
-    position = {node: p for p, node in enumerate(order)}
-    before = [tuple(dict.fromkeys(position[i] for i in graph.nodes[node].inputs if i in position)) for node in order]
+    layout = layout_of(graph)
+    order = layout.order
     backends = tuple(dict.fromkeys(c.backend for c in objective.candidates))
     number = {name: i for i, name in enumerate(backends)}
     transitions, carried = tables(objective, backends, order)
     starting: list[dict[tuple[int, int], list[Move]]] = [{} for _ in order]
     for index, candidate in enumerate(objective.candidates):
-        inside = candidate.sub_graph.inside
-        members = sorted(position[i] for i in inside)
-        first, nodes = members[0], _bits(members, members[0])
-        boundary = candidate.sub_graph.boundary
-        wants = _bits((position[i] for i in boundary.inputs if i in position), first)
-        above = _flowing_into(wants, first, before)
-        if above & nodes:
-            continue  # not convex: a path leaves it and comes back
-        feeds = _bits((position[i] for i in boundary.outputs), first)
+        shape = layout.shape(candidate.sub_graph)
+        if shape is None:
+            continue
+        first, nodes, feeds, wants, above = shape
         backend = number[candidate.backend]
         uses = 0 if used is None else used[index]
-        move = Move(objective.weights[index], nodes, feeds, wants, above, backend, index, uses)
+        edges = layout.edges(first, nodes) if carried else NO_EDGES
+        move = Move(objective.weights[index], nodes, feeds, wants, above, backend, index, uses, *edges)
         # Without transitions it does not matter which backend ran a node: one set of moves per set of nodes is enough.
         key = (nodes, backend if transitions or objective.crossings is not None else -1)
         starting[first].setdefault(key, []).append(move)
@@ -183,7 +160,7 @@ def make_moves(graph: DataflowGraph, objective: Objective, used: Sequence[int] |
     host = number.get(HOST, -1)
     on_host = tuple(any(move.backend == host and host >= 0 for move in moves) for moves in found)
     crossing = _crossing(graph, objective, backends, order, on_host)
-    return with_edges(Moves(order, found, tuple(before), backends, transitions, carried, host, on_host, crossing))
+    return Moves(layout, found, backends, transitions, carried, host, on_host, crossing)
 
 
 def _efficient(moves: Sequence[Move]) -> list[Move]:
@@ -247,110 +224,3 @@ def with_weights(moves: Moves, weigh: Callable[[Move], int]) -> Moves:
     """The same with other weights."""
     weighed = (tuple(move._replace(weight=weigh(move)) for move in of_position) for of_position in moves.starting)
     return replace(moves, starting=tuple(weighed))
-
-
-def with_edges(moves: Moves) -> Moves:
-    """The same, with what moves have to know of edges where bytes cost something."""
-    if not moves.carried:
-        return moves
-    starting = tuple(
-        tuple(_with_edges(move, first, moves) for move in of_position)
-        for first, of_position in enumerate(moves.starting)
-    )
-    return replace(moves, starting=starting)
-
-
-def _with_edges(move: Move, first: int, moves: Moves) -> Move:
-    members = [first + offset for offset in range(move.nodes.bit_length()) if move.nodes >> offset & 1]
-    inside, number, base = set(members), moves.first_edge, moves.first_edge[first]
-    into = 0
-    leaving: list[tuple[int, int]] = []
-    entering: dict[int, int] = {}
-    giving = []
-    for q in members:
-        for k, source in enumerate(moves.reads[q]):
-            bit = 1 << (number[q] + k - base)
-            into |= bit
-            if source not in inside:
-                entering.setdefault(source, bit)
-        outside = [v for v in moves.readers[q] if v not in inside]
-        for v in outside:
-            leaving.append((1 << (v - first), 1 << (number[v] + moves.reads[v].index(q) - base)))
-        if outside:
-            giving.append((1 << (q - first), q))
-    entries = tuple((bit, source) for source, bit in entering.items())
-    return move._replace(
-        into=into,
-        edges=sum(bit for _, bit in leaving),
-        leaving=tuple(leaving),
-        entering=entries,
-        giving=tuple(giving),
-    )
-
-
-def search_order(graph: DataflowGraph) -> tuple[int, ...]:
-    """A topological order of the coverable nodes in which few values are alive at a time.
-
-    Few live values mean few states. The graph's own order is kept unless another is better: exporters often write
-    breadth first, which interleaves branches.
-    """
-    own = tuple(graph.coverable)
-    return min((own, _operands_first(graph, own)), key=lambda order: _pressure(graph, order))
-
-
-def _operands_first(graph: DataflowGraph, own: Sequence[int]) -> tuple[int, ...]:
-    """Each node directly after what it reads, the deepest operand first (as Sethi and Ullman order an expression)."""
-    inside = set(own)
-    reads = {node: [i for i in graph.nodes[node].inputs if i in inside] for node in own}
-    depth: dict[int, int] = {}
-    for node in own:
-        depth[node] = 1 + max((depth[i] for i in reads[node]), default=0)
-    sinks = [node for node in own if inside.isdisjoint(graph.nodes[node].outputs)]
-    order: list[int] = []
-    seen: set[int] = set()
-    pending = [(node, False) for node in sorted(sinks, key=lambda node: (depth[node], -node))]
-    while pending:
-        node, ready = pending.pop()
-        if ready:
-            order.append(node)
-        elif node not in seen:
-            seen.add(node)
-            pending.append((node, True))
-            pending.extend((i, False) for i in sorted(reads[node], key=lambda i: (depth[i], -i)) if i not in seen)
-    return tuple(order)
-
-
-def _pressure(graph: DataflowGraph, order: Sequence[int]) -> int:
-    """Sum of squares of the number of live values at each position: wide places count more than long ones."""
-    position = {node: p for p, node in enumerate(order)}
-    changes = [0] * (len(order) + 1)
-    for p, node in enumerate(order):
-        last = max((position[reader] for reader in graph.nodes[node].outputs if reader in position), default=p)
-        changes[p] += 1
-        changes[last] -= 1
-    alive = total = 0
-    for change in changes:
-        alive += change
-        total += alive * alive
-    return total
-
-
-def _bits(positions: Iterable[int], first: int) -> int:
-    bits = 0
-    for p in positions:
-        if p >= first:
-            bits |= 1 << (p - first)
-    return bits
-
-
-def _flowing_into(wants: int, first: int, before: Sequence[Sequence[int]]) -> int:
-    """All positions from `first` on that flow into `wants`, and `wants` itself."""
-    found = pending = wants
-    while pending:
-        low = pending & -pending
-        pending ^= low
-        for p in before[first + low.bit_length() - 1]:
-            if p >= first and not found >> (p - first) & 1:
-                found |= 1 << (p - first)
-                pending |= 1 << (p - first)
-    return found

@@ -61,7 +61,7 @@ class PartialCovers:
         self._moves = _reduced(moves, shares)
         self._partitions = partitions_of(moves)
         self._tracking = bool(moves.transitions) or moves.crossing is not None
-        self._first_edge = moves.first_edge
+        self._first_edge = moves.layout.first_edge
         self._charges: dict[int, _Charges] = {}
 
     @property

@@ -145,5 +145,5 @@ def _all_moves(problem: SearchProblem, objective: Objective) -> Moves:
     names = sorted({c.backend for c in objective.candidates})
     costly = {(a, b): 1 for a in names for b in names if a != b}
     moves = make_moves(problem.graph, replace(objective, transitions=costly))
-    transitions, carried = tables(objective, moves.backends, moves.order)
+    transitions, carried = tables(objective, moves.backends, moves.layout.order)
     return replace(moves, transitions=transitions, carried=carried)

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from searchers.cover_search.bounds import node_shares, positions
-from searchers.cover_search.moves import Moves, make_moves, search_order
+from searchers.cover_search.layout import search_order
+from searchers.cover_search.moves import Moves, make_moves
 from searchers.cover_search.objective import make_objective
 from tests.searchers.problems import candidate, covers, graph_of, problem_of, value
 
