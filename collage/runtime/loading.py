@@ -11,7 +11,7 @@ from typing import Any
 
 import tvm_ffi
 
-from collage.errors import CompiledModelError
+from collage.errors import CompiledModelError, last_line
 from collage.runtime import engines
 from collage.runtime.dynamic import DynamicModel
 from collage.runtime.library_file import is_compiled_model, is_cut_off
@@ -86,7 +86,7 @@ def _load_library(file: Path) -> CompiledModel:
         module = _opened(file.resolve())
         describe = module.get_function("collage_metadata", query_imports=True)
     except (RuntimeError, ValueError, AttributeError, OSError) as error:
-        raise CompiledModelError(f"{file}: not a model compiled by Collage ({_first_line(error)})") from error
+        raise CompiledModelError(f"{file}: not a model compiled by Collage ({last_line(error)})") from error
     metadata = json.loads(describe())
     engines.require(metadata["engines"])
     return CompiledModel(module, metadata)
@@ -101,8 +101,3 @@ def _opened(file: Path) -> Any:
         # What reads the kernels of an accelerator comes with the rest of TVM.
         import_module("tvm")
         return tvm_ffi.load_module(str(file), keep_module_alive=False)
-
-
-def _first_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1] if lines else type(error).__name__

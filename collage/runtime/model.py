@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import tvm_ffi
 
-from collage.errors import CompiledModelError, ModelInputError
+from collage.errors import CompiledModelError, ModelInputError, last_line
 from collage.runtime import engines, forks
 from collage.runtime.arguments import Argument, Staging, empty, values_of
 from collage.runtime.bound import BoundCall, Buffers, check_outputs
@@ -71,7 +71,10 @@ class CompiledModel:
         self.module = module  # TVM unloads a library with its last reference
         self.devices = tuple(metadata.get("devices", [self.device]))
         with engines.listening() as heard:
-            self._machine = self._new_machine()
+            try:
+                self._machine = self._new_machine()
+            except RuntimeError as error:  # TVM makes one of whatever an engine raises
+                raise CompiledModelError(f"the model cannot be loaded: {last_line(error)}") from error
             self._main = self._machine["main"]
             self._direct = _direct(module, facts.get("direct"), heard)
         self._small = None if self._direct is None else _small(self._direct, self._arguments, self.outputs)

@@ -322,6 +322,17 @@ def test_a_model_that_is_dropped_takes_its_engines_along(
     assert_right(results, inputs)
 
 
+def test_a_model_whose_engine_fails_is_refused_in_one_line(models: Models, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*_: Any) -> Any:
+        raise CompiledModelError("openvino: compiling the partition: not enough memory")
+
+    path = models("mixed")
+    monkeypatch.setattr(collage.runtime.engines, "create", failing)
+    with pytest.raises(CompiledModelError) as caught:
+        collage.runtime.load(path)
+    assert str(caught.value) == ("the model cannot be loaded: openvino: compiling the partition: not enough memory")
+
+
 def test_models_that_are_dropped_leave_no_memory_behind(tmp_path: Path) -> None:
     """A weight of 16 MiB is loaded again and again. Allocators keep what a few of them took, and no more."""
     builder, shape = relax.BlockBuilder(), (1, 1 << 22)
