@@ -44,7 +44,8 @@ class LoadedArtifact:
             run = engines.create(blob.engine, Path(blob.path).read_bytes(), dict(blob.options))
             tvm_ffi.register_global_func(blob.symbol, run, override=True)
         device = device_of(artifact.device)
-        library = tvm_ffi.load_module(artifact.library, keep_module_alive=False)  # goes with the last reference
+        # On the host it goes with the last reference. On a device graphs may have been captured of its kernels.
+        library = tvm_ffi.load_module(artifact.library, keep_module_alive=not is_host(artifact.device))
         self.vm = VirtualMachine(library, device)
         for blob in artifact.blobs:  # the machine has them now
             tvm_ffi.remove_global_func(blob.symbol)

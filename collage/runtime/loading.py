@@ -22,6 +22,8 @@ from collage.runtime.tvm_library import load_runtime_library
 
 #: The network as it is in the user's file, in a packed file.
 DYNAMIC = "model.onnx"
+#: Modules of accelerators stay: what unloading them does to captured graphs was never seen on a device.
+_KEPT: list[Any] = []
 
 
 def load(path: str | Path, strict: bool = False) -> CompiledModel | ModelSet:
@@ -88,6 +90,8 @@ def _load_library(file: Path) -> CompiledModel:
     except (RuntimeError, ValueError, AttributeError, OSError) as error:
         raise CompiledModelError(f"{file}: not a model compiled by Collage ({last_line(error)})") from error
     metadata = json.loads(describe())
+    if metadata.get("device", "cpu") != "cpu":
+        _KEPT.append(module)
     engines.require(metadata["engines"])
     return CompiledModel(module, metadata)
 
