@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from collage.errors import CompiledModelError
-from collage.runtime import engines
+from collage.runtime import engines, forks
 from collage.runtime.arguments import Argument
 from collage.runtime.tensor_spec import TensorSpec
 
@@ -72,6 +72,7 @@ class DynamicModel:
         try:
             if self._run is None:
                 self._run = ENGINES[self.engine](self._read(), self._threads)
+                forks.hold(self._run)
             results = self._run(arrays)
         except Exception as error:  # engines raise a dozen unrelated types, all direct children of Exception
             lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]

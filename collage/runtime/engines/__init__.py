@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
@@ -17,6 +17,7 @@ from typing import Any
 import tvm_ffi
 
 from collage.errors import CompiledModelError
+from collage.runtime import forks
 from collage.runtime.engine import Engine, FunctionEngine, Run
 
 _GROUP = "collage.engines"
@@ -127,6 +128,8 @@ def register() -> None:
         """`blob` gives the bytes when it is called; models of before hand them over as they are."""
         given = blob() if callable(blob) else blob
         run = create(str(engine), given if isinstance(given, bytes) else bytes(given), json.loads(str(options)))
+        with suppress(TypeError):  # native engines have no threads of their own
+            forks.hold(run)
         if (heard := _heard.get()) is not None:
             heard.append(run)
         return run

@@ -445,6 +445,22 @@ def test_a_fork_cannot_call_a_model_of_before(models: Models, name: str) -> None
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_a_fork_can_drop_a_model_of_before(models: Models, name: str) -> None:
+    """Engines wait for their threads when they are destroyed, and these stayed behind."""
+    path, inputs = models(name), values()
+    loaded = [collage.runtime.load(path)]
+    loaded[0](*inputs)
+
+    def check() -> None:
+        loaded.clear()
+        gc.collect()
+        assert_right(collage.runtime.load(path)(*inputs), inputs)
+
+    assert in_a_fork(check) == 0
+    assert_right(loaded[0](*inputs), inputs)
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_a_fork_can_load_a_model_again(models: Models, name: str) -> None:
     path, inputs = models(name), values()
     collage.runtime.load(path)(*inputs)
