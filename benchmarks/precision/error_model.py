@@ -14,7 +14,6 @@ import argparse
 import json
 import os
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -35,10 +34,9 @@ from collage.annotations.precision import BF16, FLOAT32, INT8
 from collage.api.partitioner import enumerate_candidates
 from collage.backends.base import Backend
 from collage.backends.resolve import available_backends
-from collage.compile.build import build as compiled
-from collage.compile.rewrite import apply
 from collage.cost.cost import Cost
-from collage.errors import CollageError, last_line
+from collage.deployed.plan_runner import PlanRunner
+from collage.deployed.protocol import EndToEnd
 from collage.files import replacing
 from collage.frontend import load
 from collage.frontend.values import input_specs
@@ -149,26 +147,6 @@ def predicted(network: Network, chosen: Sequence[CandidatePartition]) -> float:
     return float(np.sqrt(sum(squared)))
 
 
-def outputs_of(network: Network, chosen: Sequence[CandidatePartition], samples: Sequence[Sample]) -> list[list[Any]]:
-    """What the placement gives, compiled as it is deployed.
-
-    Raises
-    ------
-    CollageError
-        A backend cannot compile its part.
-    """
-    partitioned = apply(network.module, network.graph, execution_order(network.graph, chosen), network.backends)
-    executable = compiled(partitioned, list(network.backends.values()), network.threads, {})
-    with tempfile.TemporaryDirectory(prefix="error-model-") as folder:
-        file = Path(folder) / "placement.so"
-        executable.export(file)
-        from collage.runtime import load as deployed
-
-        model = deployed(file)
-        found = [model(*sample) for sample in samples]
-        return [[np.asarray(a) for a in (each if isinstance(each, tuple) else [each])] for each in found]
-
-
 def measured(found: Sequence[Outputs], expected: Sequence[Outputs]) -> float:
     """Root of the mean over samples of the squared error, as errors of operators are measured."""
     each = [max(relative_l2(a, b)) for a, b in zip(found, expected, strict=True)]
@@ -207,16 +185,26 @@ def judge(name: str, options: argparse.Namespace) -> dict[str, Any]:
     halves = slice(len(calibration)), slice(len(calibration), None)
     points: list[Point] = []
     failures: list[str] = []
-    for _ in range(options.placements):
-        chosen = placement(network, rng)
-        try:
-            outputs = outputs_of(network, chosen, several)
-        except CollageError as error:
-            failures.append(last_line(error))
-            continue
-        products = sum(len(nodes) for c in chosen for label, nodes in c.composites if label == INT8)
-        seen, other = (measured(outputs[part], expected[part]) for part in halves)
-        points.append(Point(products, len(chosen), predicted(network, chosen), seen, other))
+    with PlanRunner(
+        network.module,
+        network.graph,
+        network.backends,
+        options.threads,
+        several[0],
+        lambda: expected[0],
+        Reporter(),
+        EndToEnd(),
+    ) as runner:
+        for _ in range(options.placements):
+            chosen = execution_order(network.graph, placement(network, rng))
+            outputs = runner.outputs(chosen, several)
+            runner.forget([chosen])
+            if isinstance(outputs, Cost):
+                failures.append(outputs.reason)
+                continue
+            products = sum(len(nodes) for c in chosen for label, nodes in c.composites if label == INT8)
+            seen, other = (measured(outputs[part], expected[part]) for part in halves)
+            points.append(Point(products, len(chosen), predicted(network, chosen), seen, other))
     return {
         "network": name,
         "samples": options.samples,

@@ -25,7 +25,8 @@ from benchmarks.workloads import build
 from collage.annotations.precision import BF16, INT8
 from collage.backends.onnx.openvino import OpenVINOBackend
 from collage.backends.onnx.openvino_bf16 import OpenVINOBf16Backend
-from collage.errors import CollageError
+from collage.cost.cost import Cost
+from collage.deployed.plan_runner import PlanRunner
 from collage.frontend import load
 from collage.graph.candidates import CandidatePartition
 from collage.graph.from_relax import read_graph
@@ -209,10 +210,10 @@ def test_a_placement_that_fails_is_counted(tmp_path: Path, network: Network, mon
     """The rest of the placements count."""
     calls: list[int] = []
 
-    def outputs(network: Network, chosen: Any, samples: Sequence[Any]) -> Any:
+    def outputs(runner: PlanRunner, chosen: Any, samples: Sequence[Any]) -> Any:
         calls.append(1)
         if len(calls) == 1:
-            raise CollageError("cannot\nat all")
+            return Cost.invalid("cannot")
         return [[np.full(1, 1.0 + 0.01 * len(calls))]] * len(samples)
 
     class Reference:
@@ -223,7 +224,7 @@ def test_a_placement_that_fails_is_counted(tmp_path: Path, network: Network, mon
             return self
 
     monkeypatch.setattr(error_model, "prepare", lambda *given: network)
-    monkeypatch.setattr(error_model, "outputs_of", outputs)
+    monkeypatch.setattr(PlanRunner, "outputs", outputs)
     monkeypatch.setattr(error_model, "ReferenceRun", Reference)
     options = SimpleNamespace(threads=1, work=tmp_path, samples=1, seed=0, placements=6)
     result = error_model.judge("tiny_resnet", options)  # type: ignore[arg-type]
