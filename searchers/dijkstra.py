@@ -217,8 +217,8 @@ class DijkstraSearcher(Searcher):
             costs.cost(todo)
             costs.pay(path)
             budget.deadline += time.monotonic() - began
-            if costs.wants_to_see:
-                costs.see(self._least_costed(problem, costs, budget))
+            if costs.is_check_due:
+                costs.check(self._least_costed(problem, costs, budget))
         return False
 
     def _least_costed(self, problem: SearchProblem, costs: LazyCosts, budget: Budget) -> float:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import signal
+import weakref
 from collections.abc import Iterator
+from types import FunctionType
+from typing import Any
 
 import pytest
 
+from collage.runtime import engines
 from tests.postgres_server import PostgresServer
 
 # A shell that starts a job in the background lets it ignore Ctrl-C, and everything that the job starts; the tests of
@@ -21,3 +25,19 @@ def postgres() -> Iterator[PostgresServer]:
     server = PostgresServer()
     yield server
     server.stop()
+
+
+@pytest.fixture
+def engines_made(monkeypatch: pytest.MonkeyPatch) -> list[weakref.ref[Any]]:
+    """References to the functions that engines in Python make from now on, which keep none of them."""
+    made: list[weakref.ref[Any]] = []
+    create = engines.create
+
+    def noted(*arguments: Any) -> Any:
+        run = create(*arguments)
+        if isinstance(run, FunctionType):
+            made.append(weakref.ref(run))
+        return run
+
+    monkeypatch.setattr(engines, "create", noted)
+    return made

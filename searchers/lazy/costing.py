@@ -72,8 +72,8 @@ class LazyCosts:
         self._tolerance = tolerance
         self._tolerated = False
         self._patience = patience
-        self._seen, self._seen_at = math.inf, -math.inf
-        self._in_vain = False
+        self._checked, self._checked_at = math.inf, -math.inf
+        self._stalled = False
         self._problem = problem
         self._bounds = bounds
         self._members: dict[Hashable, list[CandidatePartition]] = {}
@@ -134,14 +134,14 @@ class LazyCosts:
         return chosen
 
     @property
-    def wants_to_see(self) -> bool:
-        """Whether so much was costed that it is time to see what came of it."""
-        return self._patience is not None and len(self._costed) >= self._seen_at + self._patience
+    def is_check_due(self) -> bool:
+        """Whether so much was costed since the last check that it is time to see what came of it."""
+        return self._patience is not None and len(self._costed) >= self._checked_at + self._patience
 
-    def see(self, seconds: float) -> None:
+    def check(self, seconds: float) -> None:
         """Take notice of what the best cover of all that was costed takes; infinite where there is none."""
-        self._in_vain = math.isfinite(seconds) and self._seen <= (1.0 + self._tolerance) * seconds
-        self._seen, self._seen_at = seconds, len(self._costed)
+        self._stalled = math.isfinite(seconds) and self._checked <= (1.0 + self._tolerance) * seconds
+        self._checked, self._checked_at = seconds, len(self._costed)
 
     def widen(self) -> bool:
         """Assume less, where more may still be costed and there is more to be costed."""
@@ -154,7 +154,7 @@ class LazyCosts:
 
     @property
     def _is_over(self) -> bool:
-        return self._in_vain or self._bounds.spent
+        return self._stalled or self._bounds.spent
 
     def confirm(self) -> None:
         """An exact search asked for nothing more."""
@@ -182,11 +182,11 @@ class LazyCosts:
     def notes(self) -> list[str]:
         """How much was costed, and on what assumption that was enough."""
         within = f"; what is cheaper by up to {self._tolerance:.0%} was not looked for" if self._tolerated else ""
-        vain = f"; no more was costed after {self._patience} workloads that gained nothing" if self._in_vain else ""
+        stalled = f"; no more was costed after {self._patience} workloads that gained nothing" if self._stalled else ""
         return [
             f"costed lazily, in {self.rounds} rounds: {len(self._known)} of {len(self._key)} candidates, "
             f"{len(self._costed)} of {len(self._members)} distinct workloads; {self._bounds.assumption}"
-            f"{within}{vain}"
+            f"{within}{stalled}"
         ]
 
     def _weights(self, otherwise: Callable[[CandidatePartition], Cost]) -> list[Cost]:

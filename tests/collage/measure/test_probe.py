@@ -7,7 +7,6 @@ import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,6 @@ from collage.measure.instrument import Span
 from collage.measure.loaded import LoadedArtifact, WarmUps
 from collage.measure.probe import WARM_UP, build_probes, probe, probe_input, self_contained
 from collage.measure.protocol import BoardProtocol, Protocol, candidate_protocol
-from collage.runtime import engines
 from collage.runtime.device_info import describe_device
 from tests.e2e import faulty
 
@@ -53,22 +51,14 @@ def test_every_backend_has_a_warm_up_that_runs(name: str, built: dict[str, Artif
     np.testing.assert_array_equal(given, same)
 
 
-def test_what_was_timed_takes_its_engine_along(built: dict[str, Artifact], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_timed_takes_its_engine_along(
+    built: dict[str, Artifact], engines_made: list[weakref.ref[Any]]
+) -> None:
     """A process times hundreds of candidates; engines that stayed would hold their memory and their threads."""
-    made: list[weakref.ref[Any]] = []
-    create = engines.create
-
-    def noted(*arguments: Any) -> Any:
-        run = create(*arguments)
-        if isinstance(run, FunctionType):
-            made.append(weakref.ref(run))
-        return run
-
-    monkeypatch.setattr(engines, "create", noted)
     for artifact in built.values():
         LoadedArtifact(artifact, []).run()
     gc.collect()
-    assert made and all(run() is None for run in made)
+    assert engines_made and all(run() is None for run in engines_made)
 
 
 @pytest.mark.parametrize("name", BACKENDS)

@@ -78,6 +78,20 @@ PLACES: dict[str, tuple[Callable[[], Any], Sequence[tuple[str, tuple[int, ...]]]
     "given back": (given_back, [(HOST, (0,)), ("openvino", (1,))]),
 }
 
+#: Models with three outputs, of `expected`.
+NAMES = [name for name, (network, _) in PLACES.items() if network is sums_and_relu]
+rng = np.random.default_rng(0)
+
+
+def values(count: int = 2) -> list[np.ndarray]:
+    return [rng.standard_normal(SHAPE, dtype=np.float32) for _ in range(count)]
+
+
+def assert_right(results: Sequence[np.ndarray], inputs: Sequence[np.ndarray]) -> None:
+    assert len(results) == 3
+    for result, right in zip(results, expected(*inputs), strict=True):
+        np.testing.assert_allclose(result, right, rtol=1e-5, atol=1e-6)
+
 
 def partitioned(name: str) -> tuple[Any, dict[str, Backend]]:
     """The partitioned module of a model of `PLACES`, and its backends."""

@@ -2,39 +2,22 @@
 
 from __future__ import annotations
 
-import gc
-import os
-import signal
 import subprocess
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import tvm_ffi
-from tvm import relax
 
 import collage.runtime
-from collage import plugins
-from collage.compile.build import build
-from collage.compile.rewrite import apply
 from collage.errors import CompiledModelError, ModelInputError
-from collage.frontend import load
-from collage.graph.candidates import CandidatePartition
-from collage.graph.from_relax import read_graph
-from collage.graph.sub_graph import SubGraph
-from tests.collage.runtime.conftest import PLACES, SHAPE, Models, compiled, expected, sums_and_relu
+from tests.collage.runtime.conftest import NAMES, SHAPE, Models, assert_right, compiled, expected, values
 
-NAMES = [name for name, (network, _) in PLACES.items() if network is sums_and_relu]
 rng = np.random.default_rng(0)
-
-
-def values(count: int = 2) -> list[np.ndarray]:
-    return [rng.standard_normal(SHAPE, dtype=np.float32) for _ in range(count)]
 
 
 def at_offset(array: np.ndarray, offset: int) -> np.ndarray:
@@ -50,12 +33,6 @@ def read_only(array: np.ndarray) -> np.ndarray:
     copy = array.copy()
     copy.flags.writeable = False
     return copy
-
-
-def assert_right(results: Sequence[np.ndarray], inputs: Sequence[np.ndarray]) -> None:
-    assert len(results) == 3
-    for result, right in zip(results, expected(*inputs), strict=True):
-        np.testing.assert_allclose(result, right, rtol=1e-5, atol=1e-6)
 
 
 LAYOUTS: dict[str, Callable[[np.ndarray], Any]] = {
@@ -295,33 +272,6 @@ def test_models_in_one_process_are_independent(models: Models) -> None:
         loaded.pop("tvm", None)
 
 
-@pytest.mark.parametrize("name", ["openvino", "onnxruntime", "mixed", "engines"])
-def test_a_model_that_is_dropped_takes_its_engines_along(
-    models: Models, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Not what came from it: results, and bound calls, which hold it."""
-    made: list[weakref.ref[Any]] = []
-    create = collage.runtime.engines.create
-
-    def noted(*arguments: Any) -> Any:
-        run = create(*arguments)
-        made.append(weakref.ref(run))
-        return run
-
-    monkeypatch.setattr(collage.runtime.engines, "create", noted)
-    inputs = values()
-    model = collage.runtime.load(models(name))
-    results, call = model(*inputs), model.bind(inputs)
-    del model
-    gc.collect()
-    assert made and all(run() is not None for run in made)
-    assert_right(call(), inputs)
-    del call
-    gc.collect()
-    assert all(run() is None for run in made)
-    assert_right(results, inputs)
-
-
 def test_a_model_whose_engine_fails_is_refused_in_one_line(models: Models, monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(*_: Any) -> Any:
         raise CompiledModelError("openvino: compiling the partition: not enough memory")
@@ -331,33 +281,6 @@ def test_a_model_whose_engine_fails_is_refused_in_one_line(models: Models, monke
     with pytest.raises(CompiledModelError) as caught:
         collage.runtime.load(path)
     assert str(caught.value) == ("the model cannot be loaded: openvino: compiling the partition: not enough memory")
-
-
-def test_models_that_are_dropped_leave_no_memory_behind(tmp_path: Path) -> None:
-    """A weight of 16 MiB is loaded again and again. Allocators keep what a few of them took, and no more."""
-    builder, shape = relax.BlockBuilder(), (1, 1 << 22)
-    x = relax.Var("x", relax.TensorType(shape, "float32"))
-    weight = relax.const(rng.standard_normal(shape).astype("float32"))
-    with builder.function("main", [x]):
-        with builder.dataflow():
-            out = builder.emit_output(builder.emit(relax.op.add(x, weight)))
-        builder.emit_func_output(out)
-    for backend in ("tvm", "openvino", "onnxruntime"):
-        on = plugins.load("backends", backend)
-        module = load(builder.get())
-        graph = read_graph(module)
-        chosen = [CandidatePartition(SubGraph(graph, graph.coverable), backend)]
-        path = tmp_path / f"{backend}.so"
-        build(apply(module, graph, chosen, {backend: on}), [on], 2).export(path)
-        code = (
-            "import sys; import numpy as np, psutil; from collage.runtime import load\n"
-            "x, held = np.ones((1, 1 << 22), np.float32), []\n"
-            "for _ in range(24):\n"
-            "    load(sys.argv[1])(x); held.append(psutil.Process().memory_info().rss >> 20)\n"
-            "print(held[-1] - held[11])"
-        )
-        grown = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
-        assert int(grown.stdout) < 200, f"{backend}: twelve models left {grown.stdout.strip()} MiB"
 
 
 def test_models_keep_their_numbers_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -413,55 +336,3 @@ def test_onnx_runtime_spins_when_it_is_alone(name: str, spins: list[bool], monke
     monkeypatch.setattr(onnxruntime, "session_options", noted)
     compiled(name).load()
     assert seen == spins
-
-
-def in_a_fork(check: Callable[[], None]) -> int:
-    """The status of a forked process in which the check passes: 0. It has twenty seconds."""
-    child = os.fork()
-    if child == 0:
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.alarm(20)
-        try:
-            check()
-            os._exit(0)
-        finally:
-            os._exit(1)
-    return os.waitpid(child, 0)[1]
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_fork_cannot_call_a_model_of_before(models: Models, name: str) -> None:
-    model = collage.runtime.load(models(name))
-    call, inputs = model.bind(), values()
-    model(*inputs)
-
-    def check() -> None:
-        for attempt in (call, lambda: model(*inputs)):
-            with pytest.raises(CompiledModelError, match="forked"):
-                attempt()
-
-    assert in_a_fork(check) == 0
-    assert_right(model(*inputs), inputs)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_fork_can_drop_a_model_of_before(models: Models, name: str) -> None:
-    """Engines wait for their threads when they are destroyed, and these stayed behind."""
-    path, inputs = models(name), values()
-    loaded = [collage.runtime.load(path)]
-    loaded[0](*inputs)
-
-    def check() -> None:
-        loaded.clear()
-        gc.collect()
-        assert_right(collage.runtime.load(path)(*inputs), inputs)
-
-    assert in_a_fork(check) == 0
-    assert_right(loaded[0](*inputs), inputs)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_fork_can_load_a_model_again(models: Models, name: str) -> None:
-    path, inputs = models(name), values()
-    collage.runtime.load(path)(*inputs)
-    assert in_a_fork(lambda: assert_right(collage.runtime.load(path)(*inputs), inputs)) == 0

@@ -21,7 +21,7 @@ from collage.api.plan_set import PlanSet
 from collage.compile.model_set import CompiledSet, Dynamic
 from collage.errors import CompiledModelError, FrontendError, ModelInputError, PlanError
 from collage.runtime.packed_file import PackedFile
-from tests.collage.runtime.test_model import in_a_fork
+from tests.collage.runtime.test_model_lifetime import in_a_fork
 
 SHAPES = [{"x": (1, 64)}, {"x": (8, 64)}]
 WEIGHT = np.random.default_rng(1).standard_normal((64, 1000)).astype("float32")
