@@ -10,8 +10,9 @@ A workload matches a record of the same structure, backend name and composites. 
 logs, are aggregated as in a database (`collage.records.aggregate`). If several keys match, of other versions and
 configurations, the one that was observed last is used. Numbers that cannot be added are never mixed: logs of several
 devices, or of several measuring protocols, are refused until `device` or `protocol` chooses one. Protocols may differ
-in how much was evicted before a sample, which depends on the network: the one nearest to the workload's is used. If
-several numbers of threads were recorded, the workload's own is used; if only one was, it is used for all.
+in how many samples were taken, and in how much was evicted before each, which depends on the network: the one nearest
+to the workload's is used. If several numbers of threads were recorded, the workload's own is used; if only one was, it
+is used for all.
 
 Only the name of a backend is used, so its library need not be installed. (The backends' rules find candidates on a
 Relax module, so TVM has to be installed.)

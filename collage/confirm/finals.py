@@ -1,7 +1,7 @@
 """Finals: the winner of a race runs on fresh samples, beside its challengers and the rivals.
 
 Fresh samples are needed because the samples of the race chose the winner. If another plan wins the final, it replaces
-the winner and another final follows.
+the winner and another final follows. Of two engines that tie, the winner of the race stays.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ def run_finals(
     plans = _finalists(race, shipped, partitions)
     for left in reversed(range(_FINALS)):
         final = run([*plans, *rivals])
-        winner = _by_engine(final, choose(final, {n: partitions[n] for n in plans}), plans, partitions, rivals)
+        chosen = choose(final, {n: partitions[n] for n in plans})
+        winner = _by_engine(final, chosen, shipped, plans, partitions, rivals)
         if left == 0:
             break
         if winner != shipped:
@@ -79,10 +80,16 @@ def _finalists(race: Race, shipped: str, partitions: Mapping[str, float]) -> lis
 
 
 def _by_engine(
-    final: Race, winner: str, plans: Sequence[str], partitions: Mapping[str, float], rivals: Mapping[str, str]
+    final: Race,
+    winner: str,
+    shipped: str,
+    plans: Sequence[str],
+    partitions: Mapping[str, float],
+    rivals: Mapping[str, str],
 ) -> str:
     """The winner, or another plan that ties with it, if both run what rivals run: the one that took less together with
-    its rival. On a noisy machine two processes of an engine tell more of it than one.
+    its rival, or what ships so far if that did not take more by more than a tie. On a noisy machine two processes of an
+    engine tell more of it than one.
     """
     twins = {plan: rival for rival, plan in rivals.items() if final.samples.get(rival)}
     finished = those_who_finished(final, plans)
@@ -92,13 +99,14 @@ def _by_engine(
         return winner
 
     def behind(name: str) -> float:
-        """How many times as long as the winner it took, both with their rivals, in the median round."""
+        """How many times as long as the winner it took, on average with its rival, in the median round."""
         pairs = ((name, winner), (twins[name], twins[winner]))
         own, rival = (np.log(np.divide(*_common(final, *pair))) for pair in pairs)
         count = min(len(own), len(rival))
-        return float(np.median(own[:count] + rival[:count]))
+        return float(np.exp(np.median(own[:count] + rival[:count]) / 2))
 
-    return min(alike, key=behind)
+    best = min(alike, key=behind)
+    return shipped if shipped in alike and behind(shipped) <= (1.0 + TIE) * behind(best) else best
 
 
 def _contradicts(final: Race, rival: str, alone: str, shipped: str, partitions: Mapping[str, float]) -> bool:

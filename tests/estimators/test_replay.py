@@ -133,6 +133,12 @@ def test_several_protocols_are_refused_until_one_is_chosen(tmp_path: Path) -> No
     assert ReplayEstimator(source, protocol=COLD).estimate([workload("a")]) == [Cost(1.0)]
 
 
+def test_of_more_and_of_fewer_samples_the_newest_serves(tmp_path: Path) -> None:
+    longer = protocol_json(Protocol(max_samples=99))
+    source = log(tmp_path, record("a", 1.0), record("a", 0.5, day=2, protocol=longer), record("b", 2.0))
+    assert ReplayEstimator(source).estimate([workload("a"), workload("b")]) == [Cost(0.5), Cost(2.0)]
+
+
 def test_what_was_evicted_for_a_network_like_the_workloads_is_served(tmp_path: Path) -> None:
     of_size = [protocol_json(Protocol(evict_bytes=size << 20)) for size in (1, 8, 64)]
     measured = [record("a", float(i), day=4 - i, protocol=each) for i, each in enumerate(of_size, 1)]

@@ -54,3 +54,12 @@ def test_records_of_the_commonest_working_set_are_learned_from(measured: list[Re
     data = training_set([*measured[40:], *small])
     assert {r.key.protocol for r in data.records} == {measured[0].key.protocol}
     assert 0 < data.ignored["another working set"] <= 40
+
+
+def test_records_of_more_and_of_fewer_samples_are_learned_from_together(measured: list[Record]) -> None:
+    """As of before and after the default changed: else one new record would make all old ones useless, or an error."""
+    protocol = json.loads(measured[0].key.protocol)
+    longer = canonical_json({**protocol, "max_samples": 2 * protocol["max_samples"]})
+    data = training_set([*measured[40:], *(replace(r, key=replace(r.key, protocol=longer)) for r in measured[:40])])
+    assert {r.key.protocol for r in data.records} == {measured[0].key.protocol, longer}
+    assert "another working set" not in data.ignored

@@ -18,7 +18,7 @@ import numpy as np
 from collage.backends.code import equivalent_defaults
 from collage.cost.estimator import Configurations
 from collage.errors import CollageError
-from collage.measure.protocol import whatever_evicted
+from collage.measure.protocol import whatever_evicted, whatever_sampled
 from collage.records import Record
 from collage.records.key import digest_of
 from estimators.cost_model.data.repeats import one_of_each
@@ -122,16 +122,17 @@ def training_set(
             ignored[why] = ignored.get(why, 0) + 1
         else:
             kept.append((record, about))
-    measured = Counter(record.key.protocol for record, _ in kept)
+    measured = Counter(whatever_sampled(record.key.protocol) for record, _ in kept)
     commonest = max(measured, key=lambda protocol: (measured[protocol], protocol), default="")
     alike = {p for p in measured if whatever_evicted(p) == whatever_evicted(commonest)}
     if others := alike - {commonest}:
         ignored["another working set"] = sum(measured[protocol] for protocol in others)
-        kept = [(record, about) for record, about in kept if record.key.protocol not in others]
+        kept = [(record, about) for record, about in kept if whatever_sampled(record.key.protocol) not in others]
     _require_enough(len(kept), len(everything), ignored)
     chosen = tuple(record for record, _ in kept)
     _require_one("devices", {r.key.device for r in chosen}, "train on the records of one machine")
-    _require_one("measuring protocols", {r.key.protocol for r in chosen}, "train on records that were measured alike")
+    protocols = {whatever_sampled(r.key.protocol) for r in chosen}
+    _require_one("measuring protocols", protocols, "train on records that were measured alike")
     marks = np.array([mark for _, (_, mark) in kept], dtype=bool)
     numbers = stretches(chosen, PAUSE_S) if groups is None else numbered([str(group) for _, (group, _) in kept])
     numbers[marks] = -1

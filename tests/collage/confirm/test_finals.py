@@ -49,6 +49,20 @@ def test_the_faster_of_two_engines_ships_more_often_where_their_rivals_count() -
     assert share_of_b(seconds, ENGINES) > share_of_b(seconds, {}) + 0.02
 
 
+def test_of_two_engines_in_a_tie_the_winner_of_the_race_stays_and_no_other_final_is_run() -> None:
+    finals = 0
+
+    def run(names: Sequence[str]) -> Race:
+        nonlocal finals
+        finals += 1
+        lead = {"a on the file": 1.01, "b on the file": 1.0, "a by itself": 1.01, "b by itself": 1.0}
+        return made_up({name: lead[name] for name in names}, finals, 0.001)
+
+    race = made_up({"a on the file": 1.0, "b on the file": 1.01}, 0, 0.001)
+    assert run_finals(race, PARTITIONS, ENGINES, run)[0] == "a on the file"
+    assert finals == 1
+
+
 @pytest.mark.parametrize("parts", [1.0, 3.0])
 def test_rivals_say_nothing_of_plans_that_they_do_not_run(parts: float) -> None:
     """Nor of one that has won beyond doubt, whatever its engine does by itself."""
