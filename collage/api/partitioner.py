@@ -51,6 +51,7 @@ from collage.measure.boards import board_at
 from collage.measure.fleet import workers_at
 from collage.measure.pool import shared_pool
 from collage.measure.reference import ReferenceRun
+from collage.measure.runner import kept_processes
 from collage.measure.workloads import WorkloadCosts, WorkloadFactory
 from collage.planned.data import PlanRound
 from collage.planned.explanation import planned_candidates, planned_graph
@@ -203,6 +204,7 @@ def partition(
         resumable(database.name),
         workers_at(workers, reporter, devices) as fleet,
         board_at(runner, target, reporter, devices, workers) as board,
+        kept_processes(),
     ):
         threads = threads or (default_threads() if board is None else board.device.cores)
         configure_threads(threads if board is None else default_threads())

@@ -7,6 +7,9 @@ Runner (tvm/s_tir/meta_schedule/runner) and Kernel Tuner's runners.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 
@@ -22,6 +25,9 @@ from collage.runtime.threads import thread_environment
 #: Seconds in which a timing process has to come up: where nothing is cached yet, it compiles its clock.
 _START_S = 300.0
 
+_Environment = tuple[tuple[str, str], ...]
+#: Timing processes that runners have left to the next one; None outside `kept_processes`.
+_kept: ContextVar[dict[_Environment, HelperProcess] | None] = ContextVar("kept", default=None)
 
 #: How many processes may be lost, of which no artifact is the cause, before nothing is tried any more.
 _LOST = 3
@@ -91,6 +97,21 @@ class _Attempt:
     found: dict[int, Measurement | Failure] = field(default_factory=dict)
     lost: tuple[int, Failure] | None = None
     cause: str = ""
+
+
+@contextmanager
+def kept_processes() -> Iterator[None]:
+    """Within it a runner can leave its process to another one of as many threads, since it takes seconds to come up.
+    What nobody took over is stopped at the end.
+    """
+    left: dict[_Environment, HelperProcess] = {}
+    token = _kept.set(left)
+    try:
+        yield
+    finally:
+        _kept.reset(token)
+        for process in left.values():
+            process.close()
 
 
 class Runner:
@@ -202,6 +223,22 @@ class Runner:
     def _blamed(self, failure: Failure) -> Failure:
         """What it means that the process hangs or ends while it is at an artifact."""
         return failure
+
+    def leave(self) -> None:
+        """Close, but leave the process to another runner of as many threads, within `kept_processes`."""
+        kept = _kept.get()
+        if kept is not None and self._process is not None and self._environment not in kept:
+            kept[self._environment], self._process = self._process, None
+        self.close()
+
+    def take_over(self) -> None:
+        """Go on with a process that was left, where this one has none."""
+        if self._process is None:
+            self._process = (_kept.get() or {}).pop(self._environment, None)
+
+    @property
+    def _environment(self) -> _Environment:
+        return tuple(thread_environment(self.threads).items())
 
     def close(self) -> None:
         """Stop the timing process, whatever it is doing."""

@@ -144,6 +144,7 @@ def _measure(
                     )
                 )
             records.put_many(found)
+        runner.leave()  # to those who measure candidates
 
 
 def _outputs(workload: Workload, given: np.ndarray) -> tuple[np.ndarray, ...]:

@@ -85,7 +85,8 @@ class LocalWorkers(Workers):
         return self._builds
 
     def start(self) -> None:
-        """Have the timing process come up, which takes seconds, while something else is done."""
+        """Have the timing process come up, which takes seconds, while something else is done; or take over one."""
+        self._runner.take_over()
         self._runner.start()
 
     def build(self, preparations: Iterable[Preparation]) -> list[Built]:

@@ -41,6 +41,9 @@ class Process:
         self.warm_ups: list[Artifact | None] = []
         self.made.append(self)
 
+    def take_over(self) -> None:
+        """Nobody has left any."""
+
     def start(self) -> None:
         assert self.open
 

@@ -19,7 +19,7 @@ from collage.measure.artifact import Artifact
 from collage.measure.builder import run_all
 from collage.measure.job import Job
 from collage.measure.protocol import Protocol
-from collage.measure.runner import Runner
+from collage.measure.runner import Runner, kept_processes
 
 #: What an engine does when it is asked for a function, in the timing process.
 _ENGINE = "test_timing_process:create"
@@ -62,6 +62,28 @@ def test_a_slow_start_is_not_the_first_rivals_fault(tmp_path: Path, monkeypatch:
     with Runner(1, timeout_s=3.0) as runner:
         (measured,) = runner.measure(job(tmp_path, {}))
     assert "hangs" not in measured.reason and "torch is" in measured.reason
+
+
+def test_a_process_that_was_left_is_taken_over_by_a_runner_of_as_many_threads() -> None:
+    with kept_processes():
+        with Runner(1) as first, Runner(1) as second:
+            number = first.start().number
+            first.leave()
+            second.take_over()
+            assert second.start().number == number and first.start().number != number
+            second.leave()
+        with Runner(2) as other:
+            other.take_over()
+            assert other.start().number != number
+        assert _runs(number)
+    assert not _runs(number)
+
+
+def test_nothing_is_left_where_nobody_would_take_it() -> None:
+    runner = Runner(1)
+    number = runner.start().number
+    runner.leave()
+    assert not _runs(number)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process that its parent has ended")
