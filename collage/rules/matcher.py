@@ -14,6 +14,7 @@ from itertools import permutations
 from typing import Any
 
 import tvm
+import tvm_ffi
 from tvm import relax
 from tvm.relax import dpl
 from tvm.relax.dpl import pattern as patterns
@@ -38,7 +39,8 @@ class Matcher:
     def __init__(self, graph: DataflowGraph) -> None:
         self.graph = graph
         self.bound = {n.var: n for n in graph.nodes if n.var is not None and n.expr is not None}
-        self.values = {var: node.expr for var, node in self.bound.items()}
+        # Of TVM's own kind, which its matcher takes as it is; a dictionary it would copy at every call.
+        self.values = tvm_ffi.convert({var: node.expr for var, node in self.bound.items()})
         self._heads: dict[dpl.DFPattern, frozenset[str] | None] = {}
 
     def matches(self, pattern: dpl.DFPattern, root: DataflowNode) -> Iterator[tuple[IndexSet, Mapping[Any, Any]]]:
@@ -80,7 +82,7 @@ class Matcher:
         elif isinstance(pattern, _CONSTRAINTS):
             if self._holds(pattern, expr):
                 yield from self._match(pattern.pattern, expr, state)
-        elif pattern.match(expr, self.values):
+        elif isinstance(pattern, patterns.WildcardPattern) or pattern.match(expr, self.values):
             yield state
 
     def _heads_of(self, pattern: dpl.DFPattern) -> frozenset[str] | None:
