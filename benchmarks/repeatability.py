@@ -2,7 +2,8 @@
 
 Two logs of the same candidates on the same machine, the first taken for a prediction of the second and scored as cost
 models are (`benchmarks.estimators`). No model that learns from such records can be shown to be better than that.
-Placements searched with the costs of the first are charged with those of the second, level of the machine aside.
+Placements searched with the costs of the first are charged with those of the second, level of the machine aside. With
+`--samples` the first has no more of each candidate: what would have been lost by measuring so much less?
 """
 
 from __future__ import annotations
@@ -31,8 +32,10 @@ def main() -> None:
     parser.add_argument("second", type=Path, help="another one, of the same candidates")
     parser.add_argument("networks", nargs="*", default=list(NAMES), help="of which placements are searched")
     parser.add_argument("--threads", type=int, default=2, help="of the records to use")
+    parser.add_argument("--samples", type=int, help="of each candidate of the first log, the first so many")
     options = parser.parse_args()
-    first, second = (costs_of(path, options.threads) for path in (options.first, options.second))
+    first = costs_of(options.first, options.threads, options.samples)
+    second = costs_of(options.second, options.threads)
     both = [key for key in second if key in first]
     table = Table("backend", "candidates", "second / first", "median APE", "MAPE", "±10%", "±20%", "Spearman")
     for backend in sorted({name for _, name, _ in both}):
@@ -60,9 +63,12 @@ def main() -> None:
     console.print(f"median {np.median(list(regrets.values())):.3f}, worst {regrets[worst]:.3f} ({worst})")
 
 
-def costs_of(path: Path, threads: int) -> Mapping[Key, Cost]:
-    """The costs of the valid candidates of a database or log."""
-    return {key: record.cost for key, record in recorded_candidates([path], threads).items() if record.seconds}
+def costs_of(path: Path, threads: int, samples: int | None = None) -> Mapping[Key, Cost]:
+    """The costs of the valid candidates of a database or log; the medians of their first samples, or of all (None)."""
+    valid = {key: record for key, record in recorded_candidates([path], threads).items() if record.seconds}
+    if samples is None:
+        return {key: record.cost for key, record in valid.items()}
+    return {key: Cost(float(np.median(record.timings[:samples]))) for key, record in valid.items() if record.timings}
 
 
 if __name__ == "__main__":

@@ -26,8 +26,8 @@ class Protocol:
     warmup
         Rounds that are not counted; on the host without emptying the caches, which takes longer than most candidates.
     min_samples, max_samples
-        Of every candidate that is not stopped early. From one session to the next a latency differs by 14 to 15% in the
-        median, as recorded on two machines; with 31 samples instead of 15 that would be less than a percent less.
+        Of every candidate that is not stopped early. Sessions differ by more than samples of one do (docs/RESULTS.md,
+        "Time to a plan").
     relative
         Stop when the half-width of the median's 95% confidence interval is below this share of the median.
     time_limit_s
