@@ -52,6 +52,9 @@ class Process:
     def __init__(self, threads: int, timeout_s: float) -> None:
         self.threads = threads
 
+    def take_over(self) -> None:
+        """Nothing."""
+
     def start(self) -> None:
         """Nothing."""
 
