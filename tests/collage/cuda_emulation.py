@@ -195,6 +195,12 @@ class InProcess:
     def start(self) -> None:
         """It is here."""
 
+    def take_over(self) -> None:
+        """It is the only one."""
+
+    def leave(self) -> None:
+        """It stays."""
+
     def measure(self, job: Job) -> list[Measurement]:
         # On one memory, inputs that were put on another device than the rivals' would go unnoticed.
         assert {artifact.device for artifact in job.artifacts} == {job.device}

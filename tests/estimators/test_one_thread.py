@@ -55,6 +55,9 @@ class Process:
     def take_over(self) -> None:
         """Nothing."""
 
+    def leave(self) -> None:
+        """Nothing."""
+
     def start(self) -> None:
         """Nothing."""
 
