@@ -40,6 +40,7 @@ from collage.measure.worker import WarmUps, run
 from collage.rules.trees import library_rule
 from collage.runtime import blob, devices
 from collage.runtime.cuda import device as cuda_device
+from tests.timing_process import NoProcess
 
 _SOURCE = Path(__file__).parent / "cuda_stand_in" / "cudart.c"
 _QUICK: dict[str, Any] = {
@@ -186,20 +187,11 @@ class ContestantHere:
         pass
 
 
-class InProcess:
+class InProcess(NoProcess):
     """The timing process's work, done here."""
 
     def __init__(self, threads: int, timeout_s: float = 60.0) -> None:
         self.warm_ups = WarmUps()
-
-    def start(self) -> None:
-        """It is here."""
-
-    def take_over(self) -> None:
-        """It is the only one."""
-
-    def leave(self) -> None:
-        """It stays."""
 
     def measure(self, job: Job) -> list[Measurement]:
         # On one memory, inputs that were put on another device than the rivals' would go unnoticed.
@@ -214,15 +206,6 @@ class InProcess:
 
         run(job, self.warm_ups, say)
         return [found[i] for i in range(len(job.artifacts))]
-
-    def close(self) -> None:
-        """It goes with the test."""
-
-    def __enter__(self) -> InProcess:
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        pass
 
 
 def _build_here(preparations: Sequence[Any], jobs: int, timeout_s: float = 60.0) -> list[Built]:

@@ -27,11 +27,12 @@ from estimators.cached import CachedEstimator
 from estimators.learned import LearnedEstimator
 from estimators.measured import MeasuredEstimator
 from estimators.replay import ReplayEstimator
+from tests.timing_process import NoProcess
 
 MODULES = (networks.look_up(), networks.branches(), networks.convolutions())
 
 
-class Process:
+class Process(NoProcess):
     """Stands for the timing process: everything takes a second."""
 
     made: ClassVar[list[Process]] = []
@@ -40,9 +41,6 @@ class Process:
         self.threads, self.open = threads, True
         self.warm_ups: list[Artifact | None] = []
         self.made.append(self)
-
-    def take_over(self) -> None:
-        """Nobody has left any."""
 
     def start(self) -> None:
         assert self.open

@@ -28,6 +28,7 @@ from collage.records import RecordDatabase
 from collage.rules.base import PartitionSpec
 from collage.testing import networks
 from estimators.measured import MeasuredEstimator
+from tests.timing_process import NoProcess
 
 SOURCES = Path(collage.__file__).parents[1]
 #: What starts threads, none of which calls TVM: the CUDA compiler's processes are waited for.
@@ -46,33 +47,15 @@ def _starts_threads(tree: ast.AST) -> bool:
     return any(getattr(node, names.get(type(node), ""), "") in STARTERS for node in ast.walk(tree))
 
 
-class Process:
+class Process(NoProcess):
     """Stands for the timing process: everything takes a second."""
 
     def __init__(self, threads: int, timeout_s: float) -> None:
         self.threads = threads
 
-    def take_over(self) -> None:
-        """Nothing."""
-
-    def leave(self) -> None:
-        """Nothing."""
-
-    def start(self) -> None:
-        """Nothing."""
-
     def measure(self, job: Job) -> list[Measurement]:
         assert {artifact.device for artifact in job.artifacts} == {job.device}
         return [Measurement((1.0,) * 7) for _ in job.artifacts]
-
-    def close(self) -> None:
-        """Nothing."""
-
-    def __enter__(self) -> Process:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Nothing."""
 
 
 @pytest.fixture

@@ -122,17 +122,16 @@ def training_set(
             ignored[why] = ignored.get(why, 0) + 1
         else:
             kept.append((record, about))
-    measured = Counter(whatever_sampled(record.key.protocol) for record, _ in kept)
+    measured = Counter(_measured_how(record) for record, _ in kept)
     commonest = max(measured, key=lambda protocol: (measured[protocol], protocol), default="")
     alike = {p for p in measured if whatever_evicted(p) == whatever_evicted(commonest)}
     if others := alike - {commonest}:
         ignored["another working set"] = sum(measured[protocol] for protocol in others)
-        kept = [(record, about) for record, about in kept if whatever_sampled(record.key.protocol) not in others]
+        kept = [(record, about) for record, about in kept if _measured_how(record) not in others]
     _require_enough(len(kept), len(everything), ignored)
     chosen = tuple(record for record, _ in kept)
     _require_one("devices", {r.key.device for r in chosen}, "train on the records of one machine")
-    protocols = {whatever_sampled(r.key.protocol) for r in chosen}
-    _require_one("measuring protocols", protocols, "train on records that were measured alike")
+    _require_one("measuring protocols", {_measured_how(r) for r in chosen}, "train on records that were measured alike")
     marks = np.array([mark for _, (_, mark) in kept], dtype=bool)
     numbers = stretches(chosen, PAUSE_S) if groups is None else numbered([str(group) for _, (group, _) in kept])
     numbers[marks] = -1
@@ -144,6 +143,11 @@ def training_set(
         designed=marks,
         ignored=ignored,
     )
+
+
+def _measured_how(record: Record) -> str:
+    """The measuring protocol, whatever number of samples it took."""
+    return whatever_sampled(record.key.protocol)
 
 
 def _built_by(record: Record) -> tuple[str, str]:
