@@ -27,9 +27,10 @@ from typing import NamedTuple, TypeVar
 from collage.cost.disturbance import LIMITS, was_disturbed
 from collage.measure.core_to_core import core_to_core
 
-#: How long samples are repeated for: so many seconds, and this share of the time that sampling took besides.
+#: How long samples are repeated for: so many seconds, and this share of the time that sampling took besides; the second
+#: one is for samples of short calls, which are soon taken, and which a disturbance changes most.
 REPEATED_S = 1.0
-REPEATED_SHARE = 0.25
+REPEATED_SHARE, REPEATED_SHARE_SHORT = 0.25, 1.0
 
 Taken = TypeVar("Taken")
 
@@ -152,21 +153,22 @@ class Repeats:
 
     def __init__(self) -> None:
         self._watch = Watch()
-        self._sampled = self._repeated = 0.0
+        self._left = REPEATED_S
 
-    def calmest(self, take: Callable[[], Taken]) -> tuple[Taken, Conditions]:
-        """What `take` returns when it is called in the best conditions, and those."""
+    def calmest(self, take: Callable[[], Taken], share: float = REPEATED_SHARE) -> tuple[Taken, Conditions]:
+        """What `take` returns when it is called in the best conditions, and those; this share of the time that it takes
+        may be spent on repeats, now or later.
+        """
         best: tuple[Taken, Conditions] | None = None
         while True:
             begin = time.monotonic()
             with self._watch:
                 taken = take()
             seconds, found = time.monotonic() - begin, self._watch.conditions
-            self._sampled += seconds if best is None else 0.0
-            self._repeated += 0.0 if best is None else seconds
+            self._left += share * seconds if best is None else -seconds
             if best is None or found.disturbance < best[1].disturbance:
                 best = taken, found
-            if not best[1].disturbed or self._repeated + seconds > REPEATED_S + REPEATED_SHARE * self._sampled:
+            if not best[1].disturbed or seconds > self._left:
                 return best
 
 

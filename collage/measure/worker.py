@@ -18,7 +18,7 @@ from collage.arrays import read_array
 from collage.errors import last_line
 from collage.measure.check import wrong_numbers
 from collage.measure.clock import clock_of, remark
-from collage.measure.conditions import Conditions, Repeats
+from collage.measure.conditions import REPEATED_SHARE, REPEATED_SHARE_SHORT, Conditions, Repeats
 from collage.measure.faults import Failure, blame_of
 from collage.measure.framing import receive, send
 from collage.measure.helper import channels, run_and_exit
@@ -36,6 +36,8 @@ SLOW = "stopped early: far slower than the fastest"
 _HOPELESS = 8
 #: A run that takes this long is not repeated for better numbers when it is hopeless anyway, in seconds.
 _LONG_S = 1.0
+#: Samples of so short runs are repeated more often where they were disturbed, in seconds.
+_SHORT_S = 0.3e-3
 
 Send = Callable[[Event], None]
 
@@ -144,7 +146,10 @@ def _sample_calmly(
     def take() -> dict[int, Sampled]:
         return sample(ready, first, job.protocol, job.threads, emit)
 
-    return repeats.calmest(take) if repeats is not None and is_host(job.device) and ready else (take(), Conditions())
+    if repeats is None or not is_host(job.device) or not ready:
+        return take(), Conditions()
+    share = REPEATED_SHARE_SHORT if min(first.values()) <= _SHORT_S else REPEATED_SHARE
+    return repeats.calmest(take, share)
 
 
 @dataclass

@@ -102,6 +102,19 @@ def test_every_search_has_its_turn_with_what_the_ones_before_it_taught() -> None
     assert refined.best == 2 and asked == pytest.approx([4.0, 4.0])
 
 
+@pytest.mark.parametrize(("unit", "runs"), [(1e-3, 4), (1.0, 2)])
+def test_where_calls_are_short_a_search_goes_on_as_long_as_it_gains(unit: float, runs: int) -> None:
+    """The third placement is slower than the second one, so the fourth is not looked for."""
+    alone = {c: unit for c in (*SMALL_A, *SMALL_B)} | {WHOLE_B: 4.2 * unit}
+    problem = problem_of(CHAIN, alone)
+    inside = {c: 1.5 * unit for c in SMALL_A} | {c: 1.2 * unit for c in SMALL_B[:2]} | {WHOLE_B: 4.0 * unit}
+    inside |= {c: 2.0 * unit for c in SMALL_B[2:]}
+    answers = iter([problem.partitioning([*SMALL_B[:count], *SMALL_A[count:]]) for count in (1, 2, 3, 4)])
+    found = problem.partitioning(SMALL_A)
+    refined = _refine(problem, _run(inside), 1, [lambda corrected: next(answers)], found)
+    assert len(refined.rounds) == runs
+
+
 def test_a_placement_that_cannot_win_by_its_sum_is_not_run() -> None:
     inside = {c: 1.5 for c in SMALL_A} | {c: 2.0 for c in SMALL_B} | {WHOLE_B: 4.0}
     problem = _problem()

@@ -142,5 +142,11 @@ def test_on_a_machine_that_is_always_busy_repeats_end_and_the_calmest_samples_co
     assert repeats.calmest(lambda: next(taken)) == (2, Conditions(0.6))
 
 
+def test_a_larger_share_allows_more_repeats(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = count()
+    repeats = sampling(monkeypatch, 0.6, 0.5, 0.4, 0.3, 0.2)
+    assert repeats.calmest(lambda: next(taken), share=1.0) == (2, Conditions(0.3))
+
+
 def test_long_samples_are_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sampling(monkeypatch, 30.0, 0.5).calmest(lambda: "once") == ("once", Conditions(0.5))
