@@ -26,7 +26,7 @@ _PROCESSORS = 8
 #: Seconds: two threads of one core are nearer than any two cores, but they share its units. A hypervisor puts two
 #: processors there at times (seen: 62 ns, where two cores next to each other take 100 to 180; arithmetic on both at a
 #: time then took 2.06 times as long as on one).
-_ONE_CORE_S = 100e-9
+ONE_CORE_S = 100e-9
 #: A least latency that is less by this share is remembered for other processes.
 _NEWS = 0.1
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
@@ -34,7 +34,7 @@ _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 def core_to_core() -> float:
     """The latency between the first processor that this process may use and the others, over its least since the
-    machine was started, of the pair for which this is the largest. A least that no two cores have (`_ONE_CORE_S`) does
+    machine was started, of the pair for which this is the largest. A least that no two cores have (`ONE_CORE_S`) does
     not count. 0 where it is not known: one processor, no compiler, a processor that others keep busy, or a system
     other than Linux.
     """
@@ -81,7 +81,7 @@ def _least(pair: str, seconds: float) -> float:
                 with contextlib.suppress(OSError), replacing(path) as partial:
                     partial.write_text(json.dumps(known))
                     break
-    return max(_ONE_CORE_S, known[pair])
+    return max(ONE_CORE_S, known[pair])
 
 
 @cache
