@@ -21,7 +21,7 @@ from benchmarks.referee.engines import engines_on
 from benchmarks.referee.origin import origin
 
 _ENTRIES = {"openvino": "openvino", "openvino again": "openvino", "onnxruntime": "onnxruntime"}
-_LENGTHS = (0.02, 0.04, 0.08, 0.12, 0.2)
+_LENGTHS = (0.005, 0.01, 0.02, 0.04, 0.08, 0.12, 0.2)
 
 #: Length of a turn -> for each round, entry -> median seconds of its calls.
 Rounds = dict[str, list[dict[str, float]]]

@@ -247,7 +247,7 @@ class Contest:
 
     def _run_trial(self, placements: Mapping[str, Placement], entrants: Mapping[str, Placement]) -> dict[str, Trial]:
         entries = self.runner.enter(entrants)
-        race = self.runner.race(entrants, self.runner.protocol.trial_rounds, eliminate)
+        race = self.runner.race(entrants, self._rounds(self.runner.protocol.trial_rounds), eliminate)
         medians = {name: statistics.median(race.latencies(name)) for name, turns in race.samples.items() if turns}
         scale = self._anchor.seconds / medians[_ANCHOR] if self._anchor is not None and _ANCHOR in medians else 1.0
         found: dict[str, Trial] = {}
@@ -300,11 +300,9 @@ class Contest:
         protocol, runner = self.runner.protocol, self.runner
         runner.reporter.stage("confirming end to end", None)
         partitions = {name: _partitions(entrants[name]) for name in near}
-        race = runner.race(
-            {name: entrants[name] for name in near},
-            protocol.longest * protocol.race_rounds,
-            partial(leaves_race, partitions=partitions, usual=protocol.race_rounds, longest=protocol.longest),
-        )
+        usual = self._rounds(protocol.race_rounds)
+        judge = partial(leaves_race, partitions=partitions, usual=usual, longest=protocol.longest)
+        race = runner.race({name: entrants[name] for name in near}, protocol.longest * usual, judge)
         able = [name for name in near if race.samples.get(name)]
         if not able:
             entries = runner.enter(entrants)
@@ -313,8 +311,9 @@ class Contest:
 
         def run(names: Sequence[str]) -> Race:
             plans = {name: partitions[name] for name in names if name in partitions}
-            judge = partial(leaves_final, partitions=plans, usual=protocol.final_rounds)
-            return runner.race({n: entrants[n] for n in names}, protocol.longest * protocol.final_rounds, judge)
+            usual = self._rounds(protocol.final_rounds)
+            judge = partial(leaves_final, partitions=plans, usual=usual, longest=protocol.longest)
+            return runner.race({n: entrants[n] for n in names}, protocol.longest * usual, judge)
 
         shipped, final = run_finals(
             race,
@@ -339,6 +338,9 @@ class Contest:
         }
         self._record(self._keys("contest", entrants), {c.name: c.latency for c in contestants}, notes)
         return Confirmation(shipped, tuple(contestants), final.disturbed)
+
+    def _rounds(self, usual: int) -> int:
+        return self.runner.protocol.rounds(usual, self.runner.fastest)
 
     def _keys(self, kind: str, entrants: Mapping[str, Entrant]) -> dict[str, RecordKey]:
         info = describe_device(self.runner.device)

@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 
 from collage.confirm.confirmation import unbeaten
-from collage.measure.sequential import HOPELESS, ratio, verdicts
+from collage.measure.sequential import HOPELESS, looks, ratio, verdicts
 from collage.measure.statistics import TIE
 
 
@@ -32,12 +32,11 @@ def leaves_race(
         return None
     if max(map(len, rounds.values())) < usual:
         return [name for name, verdict in found.items() if verdict == "out"]
-    doubtful = in_doubt(rounds, partitions)
-    return [name for name in rounds if name not in doubtful] if doubtful else None
+    return _leave_beyond(rounds, partitions, usual, longest)
 
 
 def leaves_final(
-    rounds: Mapping[str, Sequence[float]], partitions: Mapping[str, float], usual: int
+    rounds: Mapping[str, Sequence[float]], partitions: Mapping[str, float], usual: int, longest: int
 ) -> list[str] | None:
     """Who leaves a final; None when it is over.
 
@@ -51,17 +50,31 @@ def leaves_final(
         As of `in_doubt`, of plans and rivals.
     partitions
         As of `choose`, of the plans.
-    usual
-        Number of rounds of a final that leaves no doubt.
+    usual, longest
+        As of `leaves_race`, of a final.
     """
     count = max(map(len, rounds.values()))
     if count >= usual:
-        doubtful = in_doubt(rounds, partitions)
-        return [name for name in rounds if name not in doubtful] if doubtful else None
+        return _leave_beyond(rounds, partitions, usual, longest)
     racing = {name: latencies for name, latencies in rounds.items() if len(latencies) == count}
     fastest = min(racing.values(), key=statistics.median)
     behind = {name: min(a / b for a, b in zip(took, fastest, strict=True)) for name, took in racing.items()}
     return [name for name, least in behind.items() if count > 1 and least > HOPELESS]
+
+
+def _leave_beyond(
+    rounds: Mapping[str, Sequence[float]], partitions: Mapping[str, float], usual: int, longest: int
+) -> list[str] | None:
+    """Who leaves after the usual number of rounds or later, as those who are not in doubt do; None when nobody is.
+
+    It is looked at the usual number of rounds, and then at geometric distances: a look after every round finds a lead
+    sooner or later where there is none.
+    """
+    count = max(map(len, rounds.values()))
+    if count > usual and count not in looks(longest * usual):
+        return []
+    doubtful = in_doubt(rounds, partitions)
+    return [name for name in rounds if name not in doubtful] if doubtful else None
 
 
 def in_doubt(rounds: Mapping[str, Sequence[float]], partitions: Mapping[str, float]) -> list[str]:

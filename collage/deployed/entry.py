@@ -89,7 +89,7 @@ class Entry:
 
     def turn(self, protocol: EndToEnd, fastest: float) -> tuple[float, ...]:
         """Seconds of calls that follow each other; () when it is out."""
-        seconds = min(max(protocol.calls * self.latency, protocol.turn_s[0]), protocol.turn_s[1])
+        seconds = protocol.turn(self.latency)
         calls = protocol.calls if protocol.calls * self.latency <= protocol.turn_s[1] else 1
         request = Time(seconds, calls, seconds / 2)
         found = self._attempt(lambda p: p.ask(request, _PATIENCE_S + 20 * calls * self.latency), fastest)

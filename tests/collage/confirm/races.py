@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -40,6 +41,7 @@ class MadeUpRunner:
     device = "cpu"
     protocol = EndToEnd(race_rounds=20, final_rounds=10)
     capacity = 100
+    fastest = math.inf
 
     def __init__(self, seconds: Mapping[str, float], slower: float = 1.0, noise: float = 0.01) -> None:
         self.seconds, self.slower, self.noise = seconds, slower, noise
