@@ -38,6 +38,7 @@ class Effort:
         How often, at most, costs are corrected by runs end to end, and the search is repeated.
     race_rounds
         Rounds that plans run for before one of them is chosen; up to three times as many where the order is in doubt.
+        Of short calls there are more (`EndToEnd.rounds`).
     final_rounds
         Rounds of fresh samples of the chosen plan, the best other plan and the rivals; likewise.
     """

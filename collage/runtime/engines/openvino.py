@@ -212,13 +212,14 @@ class _Network:
 
 
 def _compile(core: Any, model: Any, threads: int, precision: str) -> Any:
-    """Compile for the CPU: in float32 unless bfloat16 was asked for, one request at a time, threads not pinned."""
+    """Compile for the CPU: in float32 unless bfloat16 was asked for, one request at a time. Its threads are bound to
+    processors as OpenVINO does by itself: beside a busy process, unbound ones are put where their caller is.
+    """
     settings = {
         "INFERENCE_PRECISION_HINT": precision,
         "PERFORMANCE_HINT": "LATENCY",
         "NUM_STREAMS": "1",
         "INFERENCE_NUM_THREADS": str(threads),
-        "ENABLE_CPU_PINNING": "NO",
     }
     pairs = [ctypes.c_char_p(text.encode()) for pair in settings.items() for text in pair]
     compiled = _Handle()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import subprocess
 import sys
 import weakref
@@ -280,4 +281,31 @@ banned = [m for m in sys.modules if m == "onnx" or m.startswith(("collage.backen
 assert not banned, banned
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.skipif(
+    not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) < 2, reason="needs two processors, on Linux"
+)
+def test_openvinos_threads_are_bound_to_processors_as_by_its_own_api() -> None:
+    """Beside a busy process, unbound ones took up to 1.26 times as long (docs/RESULTS.md)."""
+    weights = {"w": np.ones((512, 512), np.float32)}
+    port = ("x", (512, 512), "float32")
+    model = blob([helper.make_node("MatMul", ["x", "w"], ["y"])], [port], [("y", *port[1:])], weights)
+    script = """
+import os, sys
+import numpy as np
+import tvm_ffi
+from collage.runtime import engines
+
+run = engines.create("openvino", sys.stdin.buffer.read(), {"threads": len(os.sched_getaffinity(0))})
+x = np.ones((512, 512), np.float32)
+tensors = [tvm_ffi.from_dlpack(each, require_alignment=0) for each in (x, np.empty_like(x))]
+for _ in range(2000):  # a worker is bound when it takes its first task
+    run(*tensors)
+    if any(len(os.sched_getaffinity(int(thread))) == 1 for thread in os.listdir("/proc/self/task")):
+        sys.exit()
+sys.exit("no thread is bound")
+"""
+    done = subprocess.run([sys.executable, "-c", script], input=model, capture_output=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
