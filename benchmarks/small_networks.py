@@ -56,11 +56,13 @@ _SPIN = "from collage.measure.helper import end_with; end_with({}); exec('while 
 
 @contextmanager
 def neighbour(busy: bool) -> Iterator[None]:
-    """Beside a process that spins, or not."""
+    """Beside a process that spins, or not. It has a session of its own, as programs of others have: Linux shares the
+    processors among sessions.
+    """
     if not busy:
         yield
         return
-    process = subprocess.Popen([sys.executable, "-c", _SPIN.format(os.getpid())])
+    process = subprocess.Popen([sys.executable, "-c", _SPIN.format(os.getpid())], start_new_session=True)
     try:
         yield
     finally:

@@ -288,7 +288,7 @@ assert not banned, banned
     not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) < 2, reason="needs two processors, on Linux"
 )
 def test_openvinos_threads_are_bound_to_processors_as_by_its_own_api() -> None:
-    """Beside a busy process, unbound ones took up to 1.26 times as long (docs/RESULTS.md)."""
+    """Beside a busy process, unbound ones took up to 1.19 times as long (docs/RESULTS.md)."""
     weights = {"w": np.ones((512, 512), np.float32)}
     port = ("x", (512, 512), "float32")
     model = blob([helper.make_node("MatMul", ["x", "w"], ["y"])], [port], [("y", *port[1:])], weights)
