@@ -32,7 +32,7 @@ def leaves_race(
         return None
     if max(map(len, rounds.values())) < usual:
         return [name for name, verdict in found.items() if verdict == "out"]
-    return _leave_beyond(rounds, partitions, usual, longest)
+    return _leaves_overtime(rounds, partitions, usual, longest)
 
 
 def leaves_final(
@@ -55,14 +55,14 @@ def leaves_final(
     """
     count = max(map(len, rounds.values()))
     if count >= usual:
-        return _leave_beyond(rounds, partitions, usual, longest)
+        return _leaves_overtime(rounds, partitions, usual, longest)
     racing = {name: latencies for name, latencies in rounds.items() if len(latencies) == count}
     fastest = min(racing.values(), key=statistics.median)
     behind = {name: min(a / b for a, b in zip(took, fastest, strict=True)) for name, took in racing.items()}
     return [name for name, least in behind.items() if count > 1 and least > HOPELESS]
 
 
-def _leave_beyond(
+def _leaves_overtime(
     rounds: Mapping[str, Sequence[float]], partitions: Mapping[str, float], usual: int, longest: int
 ) -> list[str] | None:
     """Who leaves after the usual number of rounds or later, as those who are not in doubt do; None when nobody is.

@@ -18,6 +18,7 @@ import numpy as np
 
 from collage.errors import CompiledModelError
 from collage.runtime.engine import PackageEngine, Run
+from collage.runtime.threads import default_threads
 
 _Handle = ctypes.c_void_p
 #: `ov_element_type_e` of int64, which the CPU plug-in computes in int32.
@@ -212,14 +213,17 @@ class _Network:
 
 
 def _compile(core: Any, model: Any, threads: int, precision: str) -> Any:
-    """Compile for the CPU: in float32 unless bfloat16 was asked for, one request at a time. Its threads are bound to
-    processors as OpenVINO does by itself: beside a busy process, unbound ones are put where their caller is.
+    """Compile for the CPU: in float32 unless bfloat16 was asked for, one request at a time.
+
+    Each thread is bound to a processor where there are as many as processors: beside a busy process, unbound ones are
+    put where their caller is. Fewer are not: OpenVINO would bind those of every process to the same processors.
     """
     settings = {
         "INFERENCE_PRECISION_HINT": precision,
         "PERFORMANCE_HINT": "LATENCY",
         "NUM_STREAMS": "1",
         "INFERENCE_NUM_THREADS": str(threads),
+        "ENABLE_CPU_PINNING": "YES" if 1 < default_threads() <= threads else "NO",
     }
     pairs = [ctypes.c_char_p(text.encode()) for pair in settings.items() for text in pair]
     compiled = _Handle()
