@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 
 from collage.confirm.confirmation import SEARCHED
 from collage.confirm.contest import Trial
+from collage.confirm.starters import SHORT_S
 from collage.cost.cost import Cost
 from collage.graph.candidates import HOST, CandidatePartition
 from collage.measure.statistics import TIE
@@ -24,8 +25,8 @@ from collage.search import Partitioning, SearchProblem
 
 INSIDE = "inside the whole"
 #: A search whose every placement is faster than all that were run before goes on, so many times as often as it is
-#: meant to be repeated at most. Only where placements take at most so many seconds: their trials are short.
-_AS_OFTEN, _SHORT_S = 4, 10e-3
+#: meant to be repeated at most. Only where placements are short: so are their trials.
+_AS_OFTEN = 4
 #: A placement whose corrected costs add up to so many times those of another one is not run: sums err by less.
 _HOPELESS = 1.15
 
@@ -191,7 +192,7 @@ def refine(
 def _gains(done: Sequence[Round]) -> bool:
     """Whether the last placement is short, and faster by more than a tie than those before it."""
     *before, last = done
-    return last.latency.seconds <= _SHORT_S and last.loss < (1.0 - TIE) * min(each.loss for each in before)
+    return last.latency.seconds <= SHORT_S and last.loss < (1.0 - TIE) * min(each.loss for each in before)
 
 
 def _with_costs(problem: SearchProblem, corrections: Corrections) -> SearchProblem:

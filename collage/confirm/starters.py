@@ -9,14 +9,14 @@ from collage.measure.statistics import TIE
 
 #: Whose costs add up to so many times the least is not tried: sums err by less. Those of short placements (at most so
 #: many seconds) err by more, 2.4 times of a plan that was faster by a tenth, and their trials are short, too.
-_HOPELESS, _HOPELESS_SHORT, _SHORT_S = 1.25, 4.0, 10e-3
+_HOPELESS, _HOPELESS_SHORT, SHORT_S = 1.25, 4.0, 10e-3
 #: Who is so many times slower than the fastest in the trials does not race.
 _LOST = 1.15
 
 
 def is_hopeless(seconds: float, least: float) -> bool:
     """Whether a baseline's costs add up to far more than those of the searched placement, the least; in seconds."""
-    return seconds > least * (_HOPELESS_SHORT if least <= _SHORT_S else _HOPELESS)
+    return seconds > least * (_HOPELESS_SHORT if least <= SHORT_S else _HOPELESS)
 
 
 def starters(seconds: Mapping[str, float], engines: Mapping[str, str]) -> list[str]:
