@@ -5,7 +5,8 @@
  * neighbour process each yield lends the neighbour a time slice, milliseconds for a region of microseconds, and a worker that
  * lost its processor is waited for by a caller that keeps the other one busy. Here the caller takes over shares that no worker
  * has begun, and then waits for those that are under way: it polls for a moment, and sleeps. A processor that falls idle is
- * given to the worker that waits for one.
+ * given to the worker that waits for one. Beside a busy process Linux wakes workers where their caller is, for the neighbour's
+ * processor looks as busy; so they may run anywhere but there.
  *
  * Kernels call `__TVMBackendParallelLaunch`, a pointer in their library that is set from a registry when it is loaded. What is
  * registered last counts, so that all libraries that are loaded after this one use this pool. Like TVM's, it belongs to the
@@ -16,6 +17,7 @@
 
 #include <linux/futex.h>
 #include <pthread.h>
+#include <sched.h>
 #include <sys/syscall.h>
 #include <tvm/ffi/c_api.h>
 #include <unistd.h>
@@ -126,6 +128,8 @@ bool& Inside() {
 class Pool {
  public:
   explicit Pool(int threads) : forks_(Forks().load()), claimed_(threads) {
+    CPU_ZERO(&allowed_);
+    sched_getaffinity(0, sizeof(allowed_), &allowed_);
     for (int i = 1; i < threads; ++i) workers_.emplace_back([this, i] { Serve(i); });
   }
 
@@ -145,6 +149,7 @@ class Pool {
     env_ = {&barrier_, tasks};
     status_ = 0;
     for (auto& claimed : claimed_) claimed.store(false, std::memory_order_relaxed);
+    LeaveCallersProcessor();
     users_.Add(kOpen);
     region_.Add(1);
     region_.Wake();
@@ -168,6 +173,16 @@ class Pool {
       if (users_.Add(1) >= static_cast<uint32_t>(kOpen)) Work(self);  // else the region is over: it is not touched
       if (users_.Add(-1) == 1) users_.Wake();
     }
+  }
+
+  /*! Workers may run on every processor but this one, where there is one for each thread. */
+  void LeaveCallersProcessor() {
+    int here = sched_getcpu();
+    if (here == caller_at_ || CPU_COUNT(&allowed_) < size()) return;
+    caller_at_ = here;
+    cpu_set_t others = allowed_;
+    CPU_CLR(here, &others);
+    for (std::thread& worker : workers_) pthread_setaffinity_np(worker.native_handle(), sizeof(others), &others);
   }
 
   /*! This thread's own task first, then those that nobody has begun. */
@@ -194,6 +209,8 @@ class Pool {
   std::mutex mutex_;
   int status_ = 0;
   TVMFFIObjectHandle error_ = nullptr;
+  cpu_set_t allowed_;
+  int caller_at_ = -1;
   std::vector<std::thread> workers_;
 };
 

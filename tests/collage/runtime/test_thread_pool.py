@@ -129,6 +129,30 @@ def test_workers_that_sleep_wake_up(calls: Calls) -> None:
         assert ran(calls) == each_once()
 
 
+@pytest.mark.parametrize(("over", "fewer"), [(0, 1), (1, 0)])
+def test_workers_leave_their_callers_processor_where_there_are_enough(calls: Calls, over: int, fewer: int) -> None:
+    """Beside a busy process of another session, Linux woke them where their caller was (docs/TVM.md)."""
+    processors = len(os.sched_getaffinity(0))
+    if processors == 1:
+        pytest.skip("needs two processors")
+
+    def body() -> None:
+        configure_threads(processors + over)
+        caller, found = threading.get_native_id(), {}
+
+        def task(_i: int, _env: object) -> int:
+            found[threading.get_native_id()] = len(os.sched_getaffinity(0))
+            time.sleep(0.001)  # the others take a task each
+            return 0
+
+        while len(found) < 2:
+            assert launch(calls, task) == 0
+        assert found.pop(caller) == processors
+        assert set(found.values()) == {processors - fewer}
+
+    in_threads(body, 1)
+
+
 def test_a_forked_process_has_threads_of_its_own(calls: Calls) -> None:
     configure_threads(2)
     expected = each_once()
