@@ -9,7 +9,8 @@ cost is outside its interval.
 
 Measurements correct the predictions for the same backend. Candidates that share nodes with the measured one err alike,
 the more they share the more. The others are shifted by the mean error of the backend (a kernel regression on the
-logarithm).
+logarithm). An interval of no width is a cost that is known, as from a record: it teaches nothing of predictions, and no
+error of others moves it.
 """
 
 from __future__ import annotations
@@ -57,8 +58,9 @@ class PredictedBounds:
                 self._middle[candidate] = (math.log(low) + math.log(high)) / 2
                 self._half[candidate] = (math.log(high) - math.log(low)) / 2
                 self._by_backend[candidate.backend].append(candidate)
-        self._error = dict.fromkeys(self._middle, 0.0)
-        self._weight = dict.fromkeys(self._middle, 0.0)
+        predicted = [candidate for candidate, half in self._half.items() if half > 0]
+        self._error = dict.fromkeys(predicted, 0.0)
+        self._weight = dict.fromkeys(predicted, 0.0)
         self._errors: dict[str, tuple[float, int]] = defaultdict(lambda: (0.0, 0))
 
     @classmethod
@@ -91,7 +93,7 @@ class PredictedBounds:
         # What a machine prevented is predicted for that reason, and says nothing about the budget.
         self.spent = self.spent or any(cost.reason == PREDICTED for cost in costs.values())
         for candidate, cost in costs.items():
-            if cost.is_predicted or not cost.is_finite or cost.seconds <= 0 or candidate not in self._middle:
+            if cost.is_predicted or not cost.is_finite or cost.seconds <= 0 or candidate not in self._error:
                 continue
             error = math.log(cost.seconds) - self._middle[candidate]
             total, count = self._errors[candidate.backend]
@@ -99,13 +101,13 @@ class PredictedBounds:
             bits = candidate.sub_graph.inside.bits
             for other in self._by_backend[candidate.backend]:
                 theirs = other.sub_graph.inside.bits
-                if bits & theirs:
+                if bits & theirs and other in self._error:
                     alike = ((bits & theirs).bit_count() / (bits | theirs).bit_count()) ** _SHARPNESS
                     self._error[other] += alike * error
                     self._weight[other] += alike
 
     def seconds(self, candidate: CandidatePartition) -> float:
-        if candidate not in self._middle:
+        if candidate not in self._error:
             return self._low[candidate]
         total, count = self._errors[candidate.backend]
         prior = total / (count + _SHRINKAGE)

@@ -14,6 +14,7 @@ from collage.graph.candidates import CandidatePartition
 from collage.search import SearchProblem
 from collage.testing.problems import Given, candidate, graph_of, is_lower_bound, random_given
 from searchers.dijkstra import DijkstraSearcher
+from searchers.lazy.predicted_bounds import PredictedBounds
 from tests.searchers.problems import true_costs, watched
 
 
@@ -52,6 +53,27 @@ def test_learning_from_one_candidate_lifts_no_bound_over_the_interval_of_another
     intervals = {candidate(graph, *c): (low, high) for c, (_, low, high) in known.items()}
     found = DijkstraSearcher().search(with_intervals(Given(graph, costs, {}, {}), intervals))
     assert found.cost.seconds == pytest.approx(6.4) and "inside its predicted interval" in found.notes[-1]
+
+
+def test_no_error_of_others_moves_a_cost_that_is_known() -> None:
+    """Two of three take a tenth of what was predicted; the third, over the same nodes, is known."""
+    graph = graph_of([[], [0], [1]])
+    first, second, known = (candidate(graph, "x", nodes) for nodes in ([0], [1], [0, 1, 2]))
+    bounds = PredictedBounds({first: (0.5, 2.0), second: (0.5, 2.0), known: (3.0, 3.0)})
+    bounds.learn({first: Cost(0.1), second: Cost(0.1)})
+    assert bounds.seconds(known) == 3.0 and bounds.uncertainty(known) == 0.0
+
+
+def test_a_cost_that_is_known_teaches_nothing_of_predictions() -> None:
+    graph = graph_of([[], [0], [1]])
+    measured, known, predicted = (candidate(graph, "x", [node]) for node in range(3))
+    intervals = {measured: (0.5, 2.0), predicted: (0.5, 2.0)}
+    found = []
+    for also in ({}, {known: (3.0, 3.0)}):
+        bounds = PredictedBounds({**intervals, **also})
+        bounds.learn({measured: Cost(0.1), **{c: Cost(low) for c, (low, _) in also.items()}})
+        found.append(bounds.seconds(predicted))
+    assert found[0] == found[1] < 1.0
 
 
 def inside_intervals(seed: int, widths: int, widest: float) -> tuple[Given, SearchProblem]:
