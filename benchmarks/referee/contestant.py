@@ -67,7 +67,9 @@ def _openvino(file: str, inputs: Inputs, threads: int, more: Mapping[str, str]) 
 
 
 def onnxruntime(file: str, inputs: Inputs, threads: int) -> tuple[Call, str]:
-    """The file in ONNX Runtime, all optimisations on, everything else as it comes."""
+    """The file in ONNX Runtime, all optimisations on, everything else as it comes: where threads are as many as the
+    processors, their number, too, because only then are workers bound to processors.
+    """
     return _onnxruntime(file, inputs, threads, "ORT_ENABLE_ALL")
 
 
@@ -84,7 +86,7 @@ def _onnxruntime(file: str, inputs: Inputs, threads: int, level: str) -> tuple[C
     import onnxruntime as ort
 
     options = ort.SessionOptions()
-    options.intra_op_num_threads = threads
+    options.intra_op_num_threads = 0 if threads == len(os.sched_getaffinity(0)) else threads
     options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, level)
     session = ort.InferenceSession(file, options, providers=["CPUExecutionProvider"])
     feed = dict(inputs)

@@ -94,8 +94,11 @@ def _openvino(path: str, inputs: Sequence[np.ndarray], threads: int) -> Call:
 def _onnxruntime(path: str, inputs: Sequence[np.ndarray], threads: int) -> Call:
     import onnxruntime as ort
 
+    from collage.runtime.engines.onnxruntime import bind_workers
+
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
+    bind_workers(options, threads)
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
     options.log_severity_level = 4  # warnings are about the user's file, who has seen them
     session = ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])

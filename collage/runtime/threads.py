@@ -63,6 +63,13 @@ def default_threads() -> int:
     return len(affinity(0)) if affinity else (os.cpu_count() or 1)
 
 
+def own_processors(threads: int) -> list[int]:
+    """The processors that this process may use, where there is one for each of several threads; else none."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    processors = sorted(affinity(0)) if affinity else []
+    return processors if 1 < len(processors) == threads else []
+
+
 class _Here(threading.local):
     """Of one thread: how many threads work for its calls; 0 where nobody has said."""
 
