@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from collage.graph.candidates import CandidatePartition
 from collage.graph.dataflow_graph import DataflowGraph
@@ -59,9 +60,10 @@ class RegionPartitionRule(PartitionRule):
 
     def regions(self, graph: DataflowGraph) -> Iterator[IndexSet]:
         """The node sets, with repetitions: operators, library patterns, intervals and runs, maximal regions."""
-        yield from (IndexSet(nodes) for nodes, takes in atoms_of(graph, self.supports) if takes)
-        yield from (IndexSet(chain) for chain in anchor_chains(graph, self.supports, self.max_chain))
-        units = units_of(graph, self.supports, self.max_chain)
+        supports = cache(self.supports)  # asked four times of every node; an exporter tries what it would do
+        yield from (IndexSet(nodes) for nodes, takes in atoms_of(graph, supports) if takes)
+        yield from (IndexSet(chain) for chain in anchor_chains(graph, supports, self.max_chain))
+        units = units_of(graph, supports, self.max_chain)
         for region in maximal_regions(units):
             yield IndexSet(units.nodes(region))
             yield from self._inside(units, region)

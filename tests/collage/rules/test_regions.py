@@ -61,6 +61,18 @@ def test_all_supported_and_connected_is_one_region() -> None:
         assert tuple(graph.coverable) in found(ALL, graph)
 
 
+def test_a_backend_is_asked_once_of_every_operator() -> None:
+    asked: list[int] = []
+    graph = residual_network(3)
+
+    def supports(node: DataflowNode) -> bool:
+        asked.append(node.index)
+        return True
+
+    assert found(graph_rule(supports), graph)
+    assert len(asked) == len(set(asked))
+
+
 def test_an_unsupported_operator_separates() -> None:
     graph = DataflowGraph.from_edges([("x", IN, []), *(("sort" if i == 4 else "relu", E, [i]) for i in range(9))])
     regions = found(graph_rule(lambda node: node.op != "sort"), graph)
