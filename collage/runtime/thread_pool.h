@@ -6,7 +6,7 @@
  * lost its processor is waited for by a caller that keeps the other one busy. Here the caller takes over shares that no worker
  * has begun, and then waits for those that are under way: it polls for a moment, and sleeps. A processor that falls idle is
  * given to the worker that waits for one. Beside a busy process Linux wakes workers where their caller is, for the neighbour's
- * processor looks as busy; so they may run anywhere but there.
+ * processor looks as busy; so they may run anywhere but there, unless several threads call.
  *
  * Kernels call `__TVMBackendParallelLaunch`, a pointer in their library that is set from a registry when it is loaded. What is
  * registered last counts, so that all libraries that are loaded after this one use this pool. Like TVM's, it belongs to the
@@ -111,10 +111,19 @@ struct Barrier {
   }
 };
 
+/*! How many threads of this process have a pool. */
+std::atomic<int>& Callers() {
+  static std::atomic<int> callers{0};
+  return callers;
+}
+
 /*! How often this process is a forked one: threads do not come along. */
 std::atomic<int>& Forks() {
   static std::atomic<int> forks{0};
-  static int registered = pthread_atfork(nullptr, nullptr, [] { forks.fetch_add(1); });
+  static int registered = pthread_atfork(nullptr, nullptr, [] {
+    forks.fetch_add(1);
+    Callers().store(0);
+  });
   (void)registered;
   return forks;
 }
@@ -128,6 +137,7 @@ bool& Inside() {
 class Pool {
  public:
   explicit Pool(int threads) : forks_(Forks().load()), claimed_(threads) {
+    Callers().fetch_add(1);
     CPU_ZERO(&allowed_);
     sched_getaffinity(0, sizeof(allowed_), &allowed_);
     for (int i = 1; i < threads; ++i) workers_.emplace_back([this, i] { Serve(i); });
@@ -138,6 +148,7 @@ class Pool {
     region_.Add(1);
     region_.Wake();
     for (std::thread& worker : workers_) worker.join();
+    Callers().fetch_sub(1);
   }
 
   int size() const { return static_cast<int>(claimed_.size()); }
@@ -164,6 +175,7 @@ class Pool {
 
  private:
   static constexpr int32_t kOpen = 1 << 30;
+  static constexpr int kAnywhere = -1;
 
   void Serve(int self) {
     Inside() = true;
@@ -175,13 +187,13 @@ class Pool {
     }
   }
 
-  /*! Workers may run on every processor but this one, where there is one for each thread. */
+  /*! Workers may run on every processor but this one, where there is one for each thread and nobody else calls. */
   void LeaveCallersProcessor() {
-    int here = sched_getcpu();
+    int here = Callers().load() > 1 ? kAnywhere : sched_getcpu();
     if (here == caller_at_ || CPU_COUNT(&allowed_) < size()) return;
     caller_at_ = here;
     cpu_set_t others = allowed_;
-    CPU_CLR(here, &others);
+    if (here != kAnywhere) CPU_CLR(here, &others);
     for (std::thread& worker : workers_) pthread_setaffinity_np(worker.native_handle(), sizeof(others), &others);
   }
 
@@ -210,7 +222,7 @@ class Pool {
   int status_ = 0;
   TVMFFIObjectHandle error_ = nullptr;
   cpu_set_t allowed_;
-  int caller_at_ = -1;
+  int caller_at_ = kAnywhere;
   std::vector<std::thread> workers_;
 };
 
