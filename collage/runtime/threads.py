@@ -59,15 +59,13 @@ def ensure_threads(threads: int) -> None:
 
 def default_threads() -> int:
     """The number of processors that this process may use."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity else (os.cpu_count() or 1)
+    return len(processors())
 
 
-def own_processors(threads: int) -> list[int]:
-    """The processors that this process may use, where there is one for each of several threads; else none."""
+def processors() -> list[int]:
+    """The numbers of the processors that this process may use, ascending."""
     affinity = getattr(os, "sched_getaffinity", None)
-    processors = sorted(affinity(0)) if affinity else []
-    return processors if 1 < len(processors) == threads else []
+    return sorted(affinity(0)) if affinity else list(range(os.cpu_count() or 1))
 
 
 class _Here(threading.local):

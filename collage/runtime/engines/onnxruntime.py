@@ -15,7 +15,7 @@ import tvm_ffi
 
 from collage.errors import CompiledModelError
 from collage.runtime.engine import PackageEngine, Run
-from collage.runtime.threads import own_processors
+from collage.runtime.threads import processors
 
 DTYPES = {
     "tensor(float)": np.float32,
@@ -137,10 +137,10 @@ def bind_workers(options: Any, threads: int) -> None:
 
     Unbound ones took 1.02 to 1.58 times as long on a quiet machine (docs/TVM.md). The caller stays where it is.
     """
-    workers = own_processors(threads)[1:]
-    if workers:
-        processors = ";".join(str(processor + 1) for processor in workers)  # they are counted from 1
-        options.add_session_config_entry("session.intra_op_thread_affinities", processors)
+    _, *others = processors()
+    if others and threads == len(others) + 1:
+        affinities = ";".join(str(processor + 1) for processor in others)  # they are counted from 1
+        options.add_session_config_entry("session.intra_op_thread_affinities", affinities)
 
 
 ENGINE = PackageEngine(create, "onnxruntime", "`pip install collage-tvm[onnxruntime]`", any_address=True)
