@@ -50,6 +50,11 @@ class IndexSet:
         """The set as one integer: bit i is member i."""
         return self._window << self._first
 
+    @property
+    def sort_key(self) -> tuple[int, int]:
+        """Orders sets by their first member, then in some way; of equal sets only the same. Found at no expense."""
+        return self._first, self._window
+
     def __or__(self, other: IndexSet) -> IndexSet:
         low, high = (self, other) if self._first <= other._first else (other, self)
         if not low._window:

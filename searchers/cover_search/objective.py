@@ -184,8 +184,8 @@ def _copies(problem: SearchProblem) -> dict[tuple[str, str], tuple[int, ...]]:
 def _canonical(problem: SearchProblem, candidate: CandidatePartition) -> tuple[object, ...]:
     """An order that does not depend on the order in which the rules found the candidates."""
     inside = candidate.sub_graph.inside
-    labels = tuple((label, tuple(nodes)) for label, nodes in candidate.composites)
-    return (inside.first, len(inside), tuple(inside), problem.priority(candidate.backend), candidate.backend, labels)
+    labels = tuple((label, nodes.sort_key) for label, nodes in candidate.composites)
+    return (inside.first, len(inside), inside.sort_key, problem.priority(candidate.backend), candidate.backend, labels)
 
 
 def _picoseconds(seconds: float) -> int:

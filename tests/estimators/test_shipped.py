@@ -17,8 +17,9 @@ from estimators.learned import LearnedEstimator
 
 MODELS = sorted(f.name for f in files("estimators").joinpath(FOLDER).iterdir())
 _EVERYWHERE = {"tvm", "openvino", "onnxruntime"}
+_ALL = {*_EVERYWHERE, "onednn", "winograd"}
 #: The Xeon was measured before the other two backends were there.
-KNOWN = {"xeon.json.gz": _EVERYWHERE, "epyc.json.gz": {*_EVERYWHERE, "onednn", "winograd"}}
+KNOWN = {"xeon.json.gz": _EVERYWHERE, "epyc.json.gz": _ALL, "zen3.json.gz": _ALL}
 
 
 def content(name: str) -> dict[str, Any]:
@@ -55,10 +56,11 @@ _ZEN_4 = (
     "avx512f avx512ifma avx512vbmi avx512vl bmi1 bmi2 f16c fma gfni movbe pclmulqdq popcnt sha_ni sse sse2 sse4_1 "
     "sse4_2 sse4a ssse3 vaes vpclmulqdq"
 )
+#: A generation before the EPYC of the model without AVX-512; it lacks the wide AES instructions.
 _ZEN_2 = "abm aes avx avx2 bmi1 bmi2 f16c fma movbe pclmulqdq popcnt sha_ni sse sse2 sse4_1 sse4_2 sse4a ssse3"
+_SANDY_BRIDGE = "aes avx pclmulqdq popcnt sse sse2 sse4_1 sse4_2 ssse3"
 _CASCADE_LAKE = f"{_ZEN_2.replace(' sha_ni', '')} avx512_vnni avx512bw avx512cd avx512dq avx512f avx512vl"
 _NEON = "asimd aes bf16 fphp i8mm sve"
-_ALL = KNOWN["epyc.json.gz"]
 
 
 def machine(model: str, features: str, arch: str = "x86_64", kind: str = "cpu") -> DeviceInfo:
@@ -69,7 +71,8 @@ def machine(model: str, features: str, arch: str = "x86_64", kind: str = "cpu") 
     ("device", "near"),
     [
         (machine("AMD EPYC (AuthenticAMD family 25 model 17 stepping 1)", _ZEN_4), "AMD EPYC"),
-        (machine("AMD EPYC 7502 (AuthenticAMD family 23 model 49 stepping 0)", _ZEN_2), None),
+        (machine("AMD EPYC 7502 (AuthenticAMD family 23 model 49 stepping 0)", _ZEN_2), "AMD EPYC"),
+        (machine("Intel Xeon E5-2670 (GenuineIntel family 6 model 45 stepping 7)", _SANDY_BRIDGE), None),
         (machine("Intel Xeon Gold 6248 (GenuineIntel family 6 model 85 stepping 7)", _CASCADE_LAKE), None),
         (machine("Arm CPU implementer 0x41", _NEON, arch="aarch64"), None),
         (machine("NVIDIA H200", "9.0", kind="cuda"), None),
