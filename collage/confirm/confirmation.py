@@ -23,6 +23,8 @@ from collage.measure.statistics import TIE, Summary
 
 SEARCHED = "collage"
 UNTOUCHED = "untouched TVM"
+#: Calls of each from which 95th percentiles are compared: of fewer they are the slowest call, which chance decides.
+_FOR_A_TAIL = 20
 
 Ratio = tuple[float, float, float]
 
@@ -127,6 +129,8 @@ def choose(race: Race, partitions: Mapping[str, float]) -> str:
     if len(latencies[simplest]) < 2:
         return simplest
     near = [name for name in equal[1:] if ratio(latencies[name], latencies[simplest]).median <= 1.0 + TIE]
+    calls = {name: sum(map(len, race.samples[name])) for name in (simplest, *near)}
+    near = [name for name in near if min(calls[name], calls[simplest]) >= _FOR_A_TAIL]
     tails = {name: quantile_ratio(race.samples[name], race.samples[simplest]) for name in near}
     steadier = [name for name, tail in tails.items() if tail.high < 1.0 and tail.median < 1.0 - TIE]
     return min(steadier, key=lambda name: tails[name].median, default=simplest)

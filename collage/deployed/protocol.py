@@ -38,7 +38,7 @@ class EndToEnd:
     """
 
     calls: int = 5
-    turn_s: tuple[float, float] = (0.01, 0.2)
+    turn_s: tuple[float, float] = (0.01, 0.1)
     usual_turn_s: float = 0.04
     trial_rounds: int = 4
     race_rounds: int = 24
@@ -46,7 +46,7 @@ class EndToEnd:
     longest: int = 3
     patience_s: float = 60.0
     watched_runs: int = 5
-    version: int = 14
+    version: int = 15
 
     def turn(self, latency: float) -> float:
         """Seconds of a turn of calls that take so many seconds."""

@@ -74,6 +74,17 @@ def test_a_steadier_plan_that_seems_slower_does_not_ship() -> None:
         assert choose(race, {"a alone": 1, "b alone": 1}) == ships
 
 
+@pytest.mark.parametrize("rounds", [12, 20])
+def test_of_equal_plans_of_few_long_calls_the_simpler_one_nearly_always_ships(rounds: int) -> None:
+    rng = np.random.default_rng(0)
+    shipped = []
+    for _ in range(200):
+        calls = np.exp(0.05 * rng.standard_t(3, (2, rounds, 1)))
+        race = race_of({name: list(map(tuple, of)) for name, of in zip((SEARCHED, "a alone"), calls, strict=True)})
+        shipped.append(choose(race, {SEARCHED: 2, "a alone": 1}))
+    assert shipped.count(SEARCHED) <= 0.07 * len(shipped)
+
+
 def test_a_build_without_partitions_wins_no_tie() -> None:
     race = race_of({SEARCHED: rounds_of(1.0, STEADY), UNTOUCHED: rounds_of(1.0, STEADY, seed=1)})
     assert choose(race, {SEARCHED: 5, UNTOUCHED: math.inf}) == SEARCHED
