@@ -91,7 +91,9 @@ class Entry:
         """Seconds of calls that follow each other; () when it is out."""
         seconds = protocol.turn(self.latency)
         calls = protocol.calls if protocol.calls * self.latency <= protocol.turn_s[1] else 1
-        request = Time(seconds, calls, seconds / 2)
+        # The last call begins before the time is over, so half of one is taken off: they end with the turn on average.
+        half = self.latency / 2
+        request = Time(max(0.0, seconds - half), calls, max(0.0, seconds / 2 - half))
         found = self._attempt(lambda p: p.ask(request, _PATIENCE_S + 20 * calls * self.latency), fastest)
         if not isinstance(found, Samples):
             return ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 from collections.abc import Iterator
@@ -73,6 +74,20 @@ def test_a_turn_of_long_calls_is_one_call(real: Entry, monkeypatch: pytest.Monke
         monkeypatch.setattr(real, "latency", latency)
         assert real.turn(QUICK, 1.0) == (1e-6,)
         assert asked[-1].least == least and asked[-1].seconds <= QUICK.turn_s[1]
+
+
+@pytest.mark.parametrize(("latency", "timed", "warm"), [(48e-3, 2, 1), (0.15, 1, 1), (21e-3, 5, 2), (1e-3, 10, 5)])
+def test_a_turn_lasts_as_long_as_it_should_whatever_a_call_takes(
+    real: Entry, monkeypatch: pytest.MonkeyPatch, latency: float, timed: int, warm: int
+) -> None:
+    assert real.ready(float("inf"))
+    asked: list[Time] = []
+    monkeypatch.setattr(Contestant, "ask", lambda _, request, limit: asked.append(request) or Samples((latency,)))
+    monkeypatch.setattr(real, "latency", latency)
+    real.turn(EndToEnd(), 1.0)
+    (request,) = asked
+    begun = [max(least, math.ceil(s / latency)) for s, least in ((request.seconds, request.least), (request.warm, 1))]
+    assert begun == [timed, warm]
 
 
 def test_a_process_that_is_killed_is_replaced_once(real: Entry) -> None:
