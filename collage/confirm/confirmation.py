@@ -23,6 +23,8 @@ from collage.measure.statistics import TIE, Summary
 
 SEARCHED = "collage"
 UNTOUCHED = "untouched TVM"
+#: Why a contestant has no latency.
+NOT_RUN = "not run"
 #: Calls of each from which 95th percentiles are compared: of fewer they are the slowest call, which chance decides.
 _FOR_A_TAIL = 20
 

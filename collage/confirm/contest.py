@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -18,11 +18,11 @@ from msgspec.structs import replace
 from collage.accuracy.budget import Budget, Verdict
 from collage.annotations.precision import INT8
 from collage.backends.base import Backend
-from collage.confirm.confirmation import SEARCHED, UNTOUCHED, Confirmation, Contestant, contestant
+from collage.confirm.confirmation import NOT_RUN, SEARCHED, UNTOUCHED, Confirmation, Contestant, contestant
 from collage.confirm.finals import plan_of, run_finals
 from collage.confirm.judges import leaves_final, leaves_race
 from collage.confirm.launches import without_launches
-from collage.confirm.starters import is_hopeless, starters
+from collage.confirm.starters import starters
 from collage.cost.cost import Cost
 from collage.deployed.messages import Watched
 from collage.deployed.plan_runner import Entrant, Placement, PlanRunner, partition_seconds
@@ -38,9 +38,7 @@ from collage.measure.statistics import Summary
 from collage.records import Record, RecordDatabase, RecordKey
 from collage.records.key import digest_of, plan_key
 from collage.runtime.device_info import describe_device
-from collage.search import Partitioning, SearchProblem
 
-NOT_RUN = "not run"
 #: What the anchor is called in later trials.
 _ANCHOR = "the fastest of the first trial"
 #: Whose partitions are watched: those of plans that take at most so many times as long as the fastest.
@@ -123,30 +121,6 @@ class Contest:
         self.rivals = {rival.name: rival for rival in rivals}
         self._anchor: _Anchor | None = None
         self._trials: dict[str, Trial] = {}
-
-    def hopeless(
-        self,
-        problem: SearchProblem,
-        found: Partitioning,
-        baselines: Mapping[str, Partitioning],
-        files: Collection[str] = (),
-    ) -> dict[str, Contestant]:
-        """The baselines that are not run, because their costs add up to far more than those of the searched placement.
-
-        Sums of costs need not be right about engines that are rivals, too: such an engine runs all the same, on the
-        file, if that plan is among `files`, or else as the baseline. TVM's own build has the same compiler, without
-        schedules: it is left out with the plan on TVM's scheduled kernels.
-        """
-        kept = {plan_of(rival.engine, files) for rival in self.rivals.values()}
-        out, least = {}, found.cost.seconds
-        for name, baseline in baselines.items():
-            seconds = problem.partitioning(baseline.candidates).cost.seconds
-            if is_hopeless(seconds, least) and name not in kept:
-                why = f"{NOT_RUN}: its costs add up to {seconds / least:.2g} times those of the searched placement"
-                out[name] = Contestant(name, Cost.unknown(why))
-        if any(f"{backend.name} alone" in out for backend in self.backends if backend.style == "native"):
-            out[UNTOUCHED] = Contestant(UNTOUCHED, Cost.unknown(f"{NOT_RUN}: scheduled kernels of TVM were left out"))
-        return out
 
     def trial(self, placements: Mapping[str, Placement]) -> dict[str, Trial]:
         """A few rounds of each, beside the fastest one of the first trial, and what its partitions take inside it."""

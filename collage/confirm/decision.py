@@ -14,6 +14,7 @@ from collage.backends.base import Backend
 from collage.confirm.confirmation import SEARCHED, UNTOUCHED, Confirmation
 from collage.confirm.contest import Contest, Trial
 from collage.confirm.correction import Round, refine
+from collage.confirm.starters import hopeless
 from collage.confirm.ties import simplest, tie_notes
 from collage.cost.cost import Cost
 from collage.deployed.plan_runner import Placement
@@ -117,7 +118,7 @@ def confirm(
     # A searcher that went by end-to-end latencies has no need of corrected costs.
     repeats = 0 if problem.latency_table.used else correction_rounds
     found = searched.partitioning
-    without = contest.hopeless(problem, found, baselines, files)
+    without = hopeless(problem, found, baselines, backends.values(), contest.rivals.values(), files)
     raced = {name: baseline for name, baseline in baselines.items() if name not in without}
     others: dict[str, Placement] = {name: p.candidates for name, p in raced.items()}
     if UNTOUCHED not in without:

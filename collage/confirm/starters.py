@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 
+from collage.backends.base import Backend
+from collage.confirm.confirmation import NOT_RUN, UNTOUCHED, Contestant
 from collage.confirm.finals import plan_of
+from collage.cost.cost import Cost
+from collage.deployed.rivals import Rival
 from collage.measure.statistics import TIE
+from collage.search import Partitioning, SearchProblem
 
 #: Whose costs add up to so many times the least is not tried: sums err by less. Those of short placements (at most so
 #: many seconds) err by more, 2.4 times of a plan that was faster by a tenth, and their trials are short, too.
@@ -17,6 +22,34 @@ _LOST = 1.15
 def is_hopeless(seconds: float, least: float) -> bool:
     """Whether a baseline's costs add up to far more than those of the searched placement, the least; in seconds."""
     return seconds > least * (_HOPELESS_SHORT if least <= SHORT_S else _HOPELESS)
+
+
+def hopeless(
+    problem: SearchProblem,
+    found: Partitioning,
+    baselines: Mapping[str, Partitioning],
+    backends: Iterable[Backend],
+    rivals: Iterable[Rival] = (),
+    files: Collection[str] = (),
+) -> dict[str, Contestant]:
+    """The baselines that are not tried: those whose costs add up to far more than those of the searched placement.
+
+    Sums of costs need not be right about engines that are rivals, too: such an engine runs all the same, on the file,
+    if that plan is among `files`, or else as the baseline. TVM's own build has the same compiler, without schedules: it
+    is left out with the plan on TVM's scheduled kernels, and where TVM is not among the backends.
+    """
+    kept = {plan_of(rival.engine, files) for rival in rivals}
+    out, least = {}, found.cost.seconds
+    for name, baseline in baselines.items():
+        seconds = problem.partitioning(baseline.candidates).cost.seconds
+        if is_hopeless(seconds, least) and name not in kept:
+            why = f"{NOT_RUN}: its costs add up to {seconds / least:.2g} times those of the searched placement"
+            out[name] = Contestant(name, Cost.unknown(why))
+    scheduled = [f"{backend.name} alone" for backend in backends if backend.style == "native"]
+    if not scheduled or not out.keys().isdisjoint(scheduled):
+        why = "scheduled kernels of TVM were left out" if scheduled else "TVM is not among the backends"
+        out[UNTOUCHED] = Contestant(UNTOUCHED, Cost.unknown(f"{NOT_RUN}: {why}"))
+    return out
 
 
 def starters(seconds: Mapping[str, float], engines: Mapping[str, str]) -> list[str]:

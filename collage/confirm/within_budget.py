@@ -20,6 +20,7 @@ from collage.confirm.confirmation import SEARCHED
 from collage.confirm.contest import Contest
 from collage.confirm.decision import Decision, decide
 from collage.confirm.dial import Attempt, Dial
+from collage.confirm.starters import hopeless
 from collage.deployed.plan_runner import Placement
 from collage.errors import NoCoverError
 from collage.search import Searcher, SearchProblem
@@ -96,7 +97,7 @@ def _confirm_within(
     names = [SEARCHED if n == 0 else f"{SEARCHED}, {n + 1}" for n in range(len(kept))]
     attempts = dict(zip(names, kept, strict=True))
     baselines = single_backend_baselines(searched.problem, exact)
-    without = contest.hopeless(dial.problem, kept[0].point.partitioning, baselines)
+    without = hopeless(dial.problem, kept[0].point.partitioning, baselines, exact.values(), contest.rivals.values())
     raced = {name: cover for name, cover in baselines.items() if name not in without}
     placements: dict[str, Placement] = {
         **{name: a.point.partitioning.candidates for name, a in attempts.items()},

@@ -15,6 +15,16 @@ from collage.deployed.race import Race, everybody
 from collage.deployed.rivals import Rival
 from collage.measure.conditions import Conditions
 from collage.progress import Reporter
+from collage.testing.problems import candidate, graph_of
+
+#: Three operators, one after another.
+GRAPH = graph_of([[], [0], [1]])
+
+
+def placement(backend: str, parts: int = 3) -> list[Any]:
+    if parts == 1:
+        return [candidate(GRAPH, backend, range(3))]
+    return [candidate(GRAPH, backend, [i]) for i in range(3)]
 
 
 def rounds_of(

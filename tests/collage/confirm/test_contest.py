@@ -19,17 +19,9 @@ from collage.graph.index_set import IndexSet
 from collage.graph.sub_graph import SubGraph
 from collage.records import RecordDatabase
 from collage.records.key import digest_of
-from collage.testing.problems import candidate, graph_of, problem_of
-from tests.collage.confirm.races import MadeUpRunner
+from tests.collage.confirm.races import GRAPH, MadeUpRunner, placement
 
-GRAPH = graph_of([[], [0], [1]])
 SECONDS = {"x": 1.0, "y": 1.1, "z": 0.9, "untouched": 9.0, "openvino": 0.95}
-
-
-def placement(backend: str, parts: int = 3) -> list[Any]:
-    if parts == 1:
-        return [candidate(GRAPH, backend, range(3))]
-    return [candidate(GRAPH, backend, [i]) for i in range(3)]
 
 
 @pytest.fixture
@@ -152,30 +144,6 @@ def test_the_machines_faults_are_not_recorded(database: RecordDatabase, monkeypa
     again, runner = contest(database)
     again.trial(ALL)
     assert runner.races, "it is tried again"
-
-
-def test_baselines_whose_costs_are_far_higher_are_not_run_unless_a_rival_shows_that_sums_may_err(
-    database: RecordDatabase, rival: Rival
-) -> None:
-    found, _ = contest(database, rivals=(rival,))
-    backends = ("x", "y", "openvino")
-    problem = problem_of(GRAPH, {c: 1.0 if b == "x" else 2.0 for b in backends for c in placement(b)})
-    plans = {b: problem.partitioning(placement(b)) for b in backends}
-    out = found.hopeless(problem, plans["x"], {f"{b} alone": plans[b] for b in backends})
-    assert set(out) == {"y alone"} and "2 times" in out["y alone"].latency.reason
-    out = found.hopeless(problem, plans["x"], {f"{b} alone": plans[b] for b in backends}, ["openvino on the file"])
-    assert set(out) == {"y alone", "openvino alone"}, "the engine runs on the file"
-
-
-@pytest.mark.parametrize(("seconds", "times", "runs"), [(1.0, 1.4, False), (1e-4, 2.4, True), (1e-4, 4.1, False)])
-def test_sums_of_costs_may_err_by_more_where_partitions_take_microseconds(
-    database: RecordDatabase, seconds: float, times: float, runs: bool
-) -> None:
-    found, _ = contest(database)
-    costs = {c: seconds * (1.0 if b == "x" else times) for b in ("x", "y") for c in placement(b)}
-    problem = problem_of(GRAPH, costs)
-    plans = {b: problem.partitioning(placement(b)) for b in ("x", "y")}
-    assert ("y alone" in found.hopeless(problem, plans["x"], {"y alone": plans["y"]})) is not runs
 
 
 def test_who_wins_the_final_beyond_doubt_ships_with_numbers_of_another_final(database: RecordDatabase) -> None:
