@@ -130,9 +130,9 @@ def choose(race: Race, partitions: Mapping[str, float]) -> str:
     simplest = equal[0]
     if len(latencies[simplest]) < 2:
         return simplest
-    near = [name for name in equal[1:] if ratio(latencies[name], latencies[simplest]).median <= 1.0 + TIE]
-    calls = {name: sum(map(len, race.samples[name])) for name in (simplest, *near)}
-    near = [name for name in near if min(calls[name], calls[simplest]) >= _FOR_A_TAIL]
+    called = [name for name in equal if sum(map(len, race.samples[name])) >= _FOR_A_TAIL]
+    others = called[1:] if called[:1] == [simplest] else []
+    near = [name for name in others if ratio(latencies[name], latencies[simplest]).median <= 1.0 + TIE]
     tails = {name: quantile_ratio(race.samples[name], race.samples[simplest]) for name in near}
     steadier = [name for name, tail in tails.items() if tail.high < 1.0 and tail.median < 1.0 - TIE]
     return min(steadier, key=lambda name: tails[name].median, default=simplest)
