@@ -157,7 +157,7 @@ def _emulated(state: Emulation, monkeypatch: pytest.MonkeyPatch) -> Iterator[Emu
         )
     monkeypatch.setattr("collage.deployed.entry.Contestant", ContestantHere)
     # Latencies here mean nothing: nobody is left out for them.
-    monkeypatch.setattr("collage.confirm.contest.is_hopeless", lambda seconds, least: False)
+    monkeypatch.setattr("collage.confirm.starters.is_hopeless", lambda seconds, least: False)
     monkeypatch.setattr("collage.confirm.contest._WATCHED", 1e9)
     clock.clock_of.cache_clear()
     with _builtins(state):
