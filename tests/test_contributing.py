@@ -8,12 +8,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from collage.records import RecordDatabase
 
 _PAGE = Path(__file__).resolve().parents[1] / "CONTRIBUTING.md"
 _BLOCK = re.compile(r"^```python\n# (\w+\.py)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
+@pytest.mark.long
 def test_the_examples_run_together(tmp_path: Path) -> None:
     blocks = dict(_BLOCK.findall(_PAGE.read_text(encoding="utf-8")))
     assert list(blocks) == [

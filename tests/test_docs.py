@@ -186,6 +186,7 @@ def test_operators_that_the_readme_calls_unsupported_are_refused() -> None:
             collage.load(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)]))
 
 
+@pytest.mark.long
 def test_the_python_examples_of_the_readme_run(tmp_path: Path) -> None:
     """On a network of two operators, in two processes: one that tunes, and one that loads what it exported."""
     tensor = partial(onnx.helper.make_tensor_value_info, elem_type=onnx.TensorProto.FLOAT, shape=[4, 4])

@@ -157,8 +157,10 @@ class Contest:
         ran = {name: seconds[name] for name in first.values() if name in seconds}
         engines = {name: p[0].backend for name in ran if (p := placements[name]) is not None and len(p) == 1}
         near = starters(ran, engines)[: max(1, self.runner.capacity - len(self.rivals))]
-        entrants: dict[str, Entrant] = {**{name: placements[name] for name in near}, **self.rivals}
-        confirmation = self._recalled(entrants) or self._run_contest(near, entrants)
+        twins = {plan_of(rival.engine, ran) for rival in self.rivals.values()}
+        late = {name: trials[name].latency for name in ran if name in twins and name not in near}
+        entrants = {**{name: placements[name] for name in [*near, *late]}, **self.rivals}
+        confirmation = self._recalled(entrants) or self._run_contest(near, late, entrants)
         found = {c.name: c for c in confirmation.contestants}
         for name, placement in placements.items():
             representative = first[digest_of(cover_of(placement))]
@@ -270,10 +272,13 @@ class Contest:
         shipped = next(name for name, note in zip(keys, notes, strict=True) if note.ships)
         return Confirmation(shipped, tuple(contestants), notes[0].disturbed)
 
-    def _run_contest(self, near: Sequence[str], entrants: Mapping[str, Entrant]) -> Confirmation:
+    def _run_contest(
+        self, near: Sequence[str], late: Mapping[str, Cost], entrants: Mapping[str, Entrant]
+    ) -> Confirmation:
+        """Those near race; those late, with the latencies of their trials, run if a rival shows that they should."""
         protocol, runner = self.runner.protocol, self.runner
         runner.reporter.stage("confirming end to end", None)
-        partitions = {name: _partitions(entrants[name]) for name in near}
+        partitions = {name: _partitions(entrants[name]) for name in [*near, *late]}
         usual = self._rounds(protocol.race_rounds)
         judge = partial(leaves_race, partitions=partitions, usual=usual, longest=protocol.longest)
         race = runner.race({name: entrants[name] for name in near}, protocol.longest * usual, judge)
@@ -291,7 +296,7 @@ class Contest:
 
         shipped, final = run_finals(
             race,
-            {name: partitions[name] for name in able},
+            {name: partitions[name] for name in [*able, *late]},
             {name: plan_of(rival.engine, partitions) for name, rival in self.rivals.items()},
             run,
         )
@@ -305,7 +310,8 @@ class Contest:
                     contestant(name, final if fresh else race, shipped, rival=name in self.rivals, fresh=fresh)
                 )
             else:
-                contestants.append(Contestant(name, problem or Cost.unknown(NOT_RUN), rival=name in self.rivals))
+                latency = problem or late.get(name) or Cost.unknown(NOT_RUN)
+                contestants.append(Contestant(name, latency, rival=name in self.rivals))
         notes = {
             c.name: _Note(None, replace(c, latency=Cost.zero()), c.name == shipped, final.disturbed)
             for c in contestants

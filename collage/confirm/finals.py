@@ -34,15 +34,16 @@ def run_finals(
     """Which plan ships, and the last final: its samples are of after the choice.
 
     Of plans that are as simple and run what rivals run, if the samples cannot tell them apart, those of the rivals
-    decide, too. Where a rival is faster beyond doubt than what the race chose, or is no slower and its engine alone is
-    a simpler plan, that plan takes part in another final: the race has misjudged one of the two.
+    decide, too. A rival's plan takes part in another final if the rival is faster than what ships so far: by more than
+    a tie where that is no simpler than the plan, and beyond doubt where it is; or if the plan is simpler and the rival
+    is no slower. The race, or the trial that kept the plan out of it, has misjudged one of the two.
 
     Parameters
     ----------
     race
         Of the plans.
     partitions
-        As of `choose`, of those who raced.
+        As of `choose`, of those who raced, and of rivals' plans that did not.
     rivals
         Name of each rival -> name of the plan that runs the same (`plan_of`).
     run
@@ -57,8 +58,8 @@ def run_finals(
         if left == 0:
             break
         if winner != shipped:
+            plans = _finalists(race, winner, partitions) if race.samples.get(winner) else [winner, shipped]
             shipped = winner
-            plans = _finalists(race, winner, partitions)
             continue
         misjudged = [
             alone
@@ -113,8 +114,12 @@ def _contradicts(final: Race, rival: str, alone: str, shipped: str, partitions: 
     """Whether a rival's result says that its engine alone may be the better plan."""
     if not final.samples.get(rival):
         return False
-    simpler = partitions[alone] < partitions[shipped]
-    return _is_faster(final, rival, shipped) or (simpler and not _is_faster(final, shipped, rival))
+    if _is_faster(final, rival, shipped):
+        return True
+    if partitions[alone] < partitions[shipped]:
+        return not _is_faster(final, shipped, rival)
+    seems = ratio(*_common(final, rival, shipped)).median
+    return partitions[alone] == partitions[shipped] and seems < 1.0 - TIE
 
 
 def _is_faster(race: Race, one: str, other: str) -> bool:

@@ -103,6 +103,8 @@ def check_runs(model: ModelProto) -> None:
 
 
 LIGHT = ("mobilenet_v2", "nasnet_a_mobile", "dcgan", "nasrnn", "squeezenet1_1", "shufflenet_v2_x1_0")
+#: They take ten seconds to build and to run.
+LARGEST = ("bert_base", "gpt2")
 #: The others have up to half a gigabyte of weights, and take seconds to build.
 WITH_LARGE_ONES_SLOW = [
     *TINY,
@@ -111,7 +113,9 @@ WITH_LARGE_ONES_SLOW = [
 ]
 
 
-@pytest.mark.parametrize("name", PARAMETERS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.long if name in LARGEST else ()) for name in PARAMETERS]
+)
 def test_network_is_the_published_one_and_runs(name: str) -> None:
     model = build(name)
     assert learnt_parameters(model) == PARAMETERS[name]

@@ -43,6 +43,7 @@ def assert_near(result: np.ndarray, expected: np.ndarray) -> None:
     assert np.abs(result.astype("float32") - expected).max() < 4e-2 * np.abs(expected).max()
 
 
+@pytest.mark.long
 def test_it_is_tuned_confirmed_and_deployed(tmp_path: Path) -> None:
     x, expected = sample()
     plan = collage.partition(

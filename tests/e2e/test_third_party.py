@@ -57,6 +57,7 @@ def collage(site: Path, *arguments: str | Path, **environment: str) -> str:
     return done.stdout
 
 
+@pytest.mark.long
 def test_a_package_brings_a_backend_with_an_engine_in_cpp(site: Path, tmp_path: Path) -> None:
     model, compiled, plan = (tmp_path / name for name in ("model.onnx", "model.so", "plan.json"))
     network(model)

@@ -232,6 +232,7 @@ def test_latencies_that_are_no_numbers_are_refused_before_they_can_be_learned_fr
         replace(valid[0], **{field: number})
 
 
+@pytest.mark.long
 def test_an_outlier_bends_nothing(valid: list[Record]) -> None:
     some = valid[:200]
     wrong = [replace(some[0], seconds=1e3 * some[0].seconds), *some[1:]]
@@ -268,6 +269,7 @@ def test_uncertain_latencies_count_less(valid: list[Record]) -> None:
     assert data.weights[data.records.index(noisy[0])] < 0.2 * data.weights.max()
 
 
+@pytest.mark.long
 def test_few_records_of_a_backend_are_pooled_with_the_others(valid: list[Record]) -> None:
     scarce = [r for r in valid if r.key.backend != "tvm"] + [r for r in valid if r.key.backend == "tvm"][:20]
     fitted = CostModel(rounds=20, threads=1).fit(scarce)

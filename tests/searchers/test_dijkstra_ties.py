@@ -57,6 +57,7 @@ def test_the_order_of_the_candidates_does_not_matter() -> None:
     assert {c.backend for c in expected.partitions} == {"first"} and len(expected.partitions) == 6
 
 
+@pytest.mark.long
 def test_the_answer_does_not_depend_on_the_hash_seed() -> None:
     root = Path(__file__).resolve().parents[2]
     script = (
@@ -181,6 +182,7 @@ def wide(width: int, depth: int) -> SearchProblem:
     return problem_of(graph, costs, {(a, b): 0.05 for a in "xyz" for b in "xyz" if a != b})
 
 
+@pytest.mark.long
 def test_a_spent_budget_is_said_with_a_proven_gap_and_more_states_never_hurt() -> None:
     gaps = []
     for states in (300, 3_000, 30_000):

@@ -13,6 +13,7 @@ from collage.records import RecordDatabase
 from tests.e2e.networks import convolution_relu
 
 
+@pytest.mark.long
 def test_transitions_and_candidates_are_timed_in_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It takes seconds to come up."""
     started = []

@@ -57,6 +57,7 @@ def test_a_database_trains_as_its_log_does(capsys, tmp_path: Path, trained: tupl
     assert model.read_text() == (tmp_path / "database.json").read_text()
 
 
+@pytest.mark.long
 def test_a_log_whose_end_is_missing_trains_with_a_warning(capsys, tmp_path: Path) -> None:
     whole = gzip.decompress(LOG.read_bytes()).decode().splitlines(keepends=True)
     (tmp_path / "cut.jsonl").write_text("".join(whole[: len(whole) * 2 // 3]))

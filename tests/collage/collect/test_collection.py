@@ -193,6 +193,7 @@ def test_precisions_that_there_are_not_are_refused(tmp_path: Path) -> None:
         app(["--designed", "1", "--precisions", "bf16,int4"], standalone_mode=False)
 
 
+@pytest.mark.long
 def test_backends_that_take_little_are_collected_alone(tmp_path: Path) -> None:
     """Nothing is searched, so nothing has to be covered: neither of networks nor of designed blocks."""
     networks, records = [convolution(), product()], tmp_path / "r.db"
@@ -224,6 +225,7 @@ def test_the_command_is_nice_and_says_what_it_did(
     assert steps and min(steps) > 0
 
 
+@pytest.mark.long
 def test_what_changes_of_backend_cost_is_collected_with_networks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

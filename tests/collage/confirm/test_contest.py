@@ -69,6 +69,31 @@ def test_what_ships_is_run_again_against_the_best_other_plan_and_the_best_rival(
     assert confirmation.of("y alone").timeline == (), "of what ships only"
 
 
+def test_a_plan_that_lost_in_a_bad_moment_ships_where_its_rival_shows_it(
+    database: RecordDatabase, rival: Rival
+) -> None:
+    plans = {SEARCHED: placement("x"), "openvino alone": placement("openvino")}
+    found, runner = contest(database, {"x": 1.0, "openvino": 1.3}, rivals=(rival,))
+    runner.later = {2: {"x": 1.0, "openvino": 0.93}}
+    confirmation = found.decide(plans, found.trial(plans))
+    assert runner.races[:3] == [["openvino", "x"], ["x"], ["openvino", "x"]], "it did not race"
+    assert confirmation.shipped == "openvino alone" and confirmation.of("openvino alone").fresh
+    second, runner = contest(database, rivals=(rival,))
+    assert second.decide(plans, second.trial(plans)) == confirmation and runner.races == []
+
+
+def test_a_plan_that_lost_and_did_not_run_again_keeps_the_numbers_of_its_trial(
+    database: RecordDatabase, rival: Rival
+) -> None:
+    plans = {SEARCHED: placement("x"), "openvino alone": placement("openvino")}
+    found, runner = contest(database, {"x": 1.0, "openvino": 1.3}, rivals=(rival,))
+    confirmation = found.decide(plans, found.trial(plans))
+    assert confirmation.shipped == SEARCHED and len(runner.races) == 3
+    assert confirmation.of("openvino alone").latency.seconds == pytest.approx(1.3, rel=0.02)
+    second, runner = contest(database, rivals=(rival,))
+    assert second.decide(plans, second.trial(plans)) == confirmation and runner.races == []
+
+
 def test_a_rival_that_is_far_behind_leaves_the_final(database: RecordDatabase, rival: Rival) -> None:
     found, runner = contest(database, {**SECONDS, "openvino": 5.0}, rivals=(rival,))
     confirmation = found.decide(ALL, found.trial(ALL))

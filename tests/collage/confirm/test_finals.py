@@ -63,6 +63,24 @@ def test_of_two_engines_in_a_tie_the_winner_of_the_race_stays_and_no_other_final
     assert finals == 1
 
 
+@pytest.mark.parametrize(("lead", "share"), [(0.92, 0.9), (1.0, 0.15), (1.08, 0.02)])
+def test_a_plan_that_did_not_race_runs_where_its_rival_is_faster(lead: float, share: float) -> None:
+    """Its trial fell into a bad moment; no final is long enough for its rival's lead to be beyond doubt."""
+    seconds = {"a on the file": 1.0, "b on the file": lead, "a by itself": 1.0, "b by itself": lead}
+
+    def ships_b(seed: int) -> bool:
+        finals = iter(range(100))
+
+        def run(names: Sequence[str]) -> Race:
+            return made_up({name: seconds[name] for name in names}, 1000 * seed + next(finals), 0.05)
+
+        race = made_up({"a on the file": 1.0}, seed, 0.05)
+        return run_finals(race, PARTITIONS, ENGINES, run)[0] == "b on the file"
+
+    found = float(np.mean([ships_b(seed) for seed in range(150)]))
+    assert found > share if lead < 1.0 else found < share
+
+
 @pytest.mark.parametrize("parts", [1.0, 3.0])
 def test_rivals_say_nothing_of_plans_that_they_do_not_run(parts: float) -> None:
     """Nor of one that has won beyond doubt, whatever its engine does by itself."""

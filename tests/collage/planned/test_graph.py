@@ -75,6 +75,7 @@ def test_nodes_have_operators_types_names_and_attributes(module: tvm.IRModule) -
     assert found.attributes[first.attributes]["padding"] == [1, 1, 1, 1]
 
 
+@pytest.mark.long
 def test_a_plan_says_what_its_partitions_were_chosen_from(module: tvm.IRModule, tmp_path: Path) -> None:
     plan = collage.partition(
         module,

@@ -45,6 +45,7 @@ def test_a_model_that_is_dropped_takes_its_engines_along(
     assert_right(results, inputs)
 
 
+@pytest.mark.long
 def test_models_that_are_dropped_leave_no_memory_behind(tmp_path: Path) -> None:
     """A weight of 16 MiB is loaded again and again. Allocators keep what a few of them took, and no more."""
     builder, shape = relax.BlockBuilder(), (1, 1 << 22)
