@@ -12,6 +12,9 @@ SCALE := $(VENV)/.collage-scale
 BROWSER := $(VENV)/.collage-browser
 PAGE := collage/report/page
 DEMO := build/unet
+# Processes that run tests side by side.
+WORKERS ?= 2
+PYTEST = $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile
 # Of `make bench-suite`.
 REPETITIONS ?= 1 2 3
 # Whose records `make bench-estimators` and `make cost-model` take.
@@ -99,13 +102,13 @@ $(DEMO).onnx: | $(DEV)
 	$(BIN)/python -m benchmarks.workloads unet -o $@
 
 test: $(TESTS)
-	$(BIN)/python -m pytest -m "not long and not slow and not emulation and not cuda_build and not nncf and not scale and not browser"
+	$(PYTEST) -m "not long and not slow and not emulation and not cuda_build and not nncf and not scale and not browser"
 
 test-long: $(TESTS)
 	$(BIN)/python -m pytest -m "long and not slow and not emulation and not cuda_build and not nncf and not scale and not browser"
 
 test-emulation: $(TESTS)
-	$(BIN)/python -m pytest -m "emulation and not slow and not cuda_build and not scale"
+	$(PYTEST) -m "emulation and not slow and not cuda_build and not scale"
 
 test-slow: $(TESTS)
 	$(BIN)/python -m pytest -m "slow and not scale"

@@ -190,8 +190,9 @@ def test_workers_leave_their_callers_processor_while_nobody_else_calls() -> None
     """Beside a busy process of another session, Linux woke them where their caller was; with two callers, who keep all
     processors busy, it knows better (docs/TVM.md). A forked process has one caller.
     """
+    watched = "import faulthandler; faulthandler.dump_traceback_later(100, exit=True)\n"  # where it hangs, if it does
     script = subprocess.run(
-        [sys.executable, "-c", _IN_A_PROCESS], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", watched + _IN_A_PROCESS], capture_output=True, text=True, timeout=120, check=False
     )
     assert script.stdout.split() == ["1", "0", "0", "1", "1"], script.stderr
 
