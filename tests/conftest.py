@@ -11,12 +11,17 @@ from typing import Any
 import pytest
 
 from collage.runtime import engines
+from collage.runtime.threads import default_threads, prepare_threads
 from tests.postgres_server import PostgresServer
 
 # A shell that starts a job in the background lets it ignore Ctrl-C, and everything that the job starts; the tests of
 # interruption send themselves one.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# As before the first call of a model. Else TVM's pool is TVM's own choice in processes where a test calls an engine
+# first: the calling thread, and whatever it starts later, is bound to one processor.
+prepare_threads(default_threads())
 
 
 @pytest.fixture(scope="session")
