@@ -19,9 +19,13 @@ from tests.postgres_server import PostgresServer
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# As before the first call of a model. Else TVM's pool is TVM's own choice in processes where a test calls an engine
-# first: the calling thread, and whatever it starts later, is bound to one processor.
-prepare_threads(default_threads())
+
+@pytest.fixture(scope="session", autouse=True)
+def _threads_of_a_model() -> None:
+    """As before the first call of a model. Else TVM's pool is TVM's own choice where a test calls an engine first: the
+    calling thread, and whatever it starts later, is bound to one processor.
+    """
+    prepare_threads(default_threads())
 
 
 @pytest.fixture(scope="session")
