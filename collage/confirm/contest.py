@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -157,7 +157,7 @@ class Contest:
         ran = {name: seconds[name] for name in first.values() if name in seconds}
         engines = {name: p[0].backend for name in ran if (p := placements[name]) is not None and len(p) == 1}
         near = starters(ran, engines)[: max(1, self.runner.capacity - len(self.rivals))]
-        twins = {plan_of(rival.engine, ran) for rival in self.rivals.values()}
+        twins = self._twins(ran).values()
         late = {name: trials[name].latency for name in ran if name in twins and name not in near}
         entrants = {**{name: placements[name] for name in [*near, *late]}, **self.rivals}
         confirmation = self._recalled(entrants) or self._run_contest(near, late, entrants)
@@ -294,12 +294,8 @@ class Contest:
             judge = partial(leaves_final, partitions=plans, usual=usual, longest=protocol.longest)
             return runner.race({n: entrants[n] for n in names}, protocol.longest * usual, judge)
 
-        shipped, final = run_finals(
-            race,
-            {name: partitions[name] for name in [*able, *late]},
-            {name: plan_of(rival.engine, partitions) for name, rival in self.rivals.items()},
-            run,
-        )
+        may_ship = {name: partitions[name] for name in [*able, *late]}
+        shipped, final = run_finals(race, may_ship, self._twins(partitions), run)
         entries = runner.enter(entrants)
         contestants = []
         for name in entrants:
@@ -318,6 +314,10 @@ class Contest:
         }
         self._record(self._keys("contest", entrants), {c.name: c.latency for c in contestants}, notes)
         return Confirmation(shipped, tuple(contestants), final.disturbed)
+
+    def _twins(self, plans: Collection[str]) -> dict[str, str]:
+        """Name of each rival -> name of the plan that runs the same."""
+        return {name: plan_of(rival.engine, plans) for name, rival in self.rivals.items()}
 
     def _rounds(self, usual: int) -> int:
         return self.runner.protocol.rounds(usual, self.runner.fastest)
